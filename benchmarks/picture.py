@@ -11,8 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gnsq_like.cli.demo_run import Demo, DemoPlan
-from gnsq_like.cli.demo_screen import DemoLayout, DemoSnapshot
+from gnsq_like.cli.demo_run import Demo, DemoLayout, DemoPlan, DemoSnapshot
 from gnsq_like.cli.screen import View
 
 WIDTH = 100

@@ -33,8 +33,7 @@ class AdminServer(Daemon):
         self._site = Site(self.options)
 
     def _application(self, over_tls: bool) -> WSGIApplication:
-        application: WSGIApplication = app_of(self._site).wsgi_app  # type: ignore[assignment]
-        return application
+        return app_of(self._site).wsgi_app
 
     def _prepare(self) -> None:
         self._site.core.start()

@@ -21,7 +21,7 @@ def main() -> int:
         )
         return 1
     from gnsq_like.cli.app import app
-    from gnsq_like.cli.stdout import StdoutFailed, checked_stdout
+    from gnsq_like.cli.exits import StdoutFailed, checked_stdout
 
     try:
         with checked_stdout():

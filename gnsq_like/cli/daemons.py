@@ -2,6 +2,9 @@
 
 They log to stderr as NSQ's do, beginning with the addresses they listen on, which name the ports chosen for port 0
 (``server/daemon_process.py`` reads them). The flags are made from the daemons' options.
+
+Values of NSQ's config files (TOML, with the names of docs/internals 7) become the defaults of the flags, so the command
+line overrides them. Durations are strings such as "250ms"; bare integers mean milliseconds.
 """
 
 from __future__ import annotations
@@ -23,7 +26,6 @@ from gevent.event import Event
 
 from gnsq_like._version import __version__
 from gnsq_like.addresses import parse_address
-from gnsq_like.cli.config_file import WITHOUT_EFFECT, defaults_from
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.durations import format_duration, parse_duration
 from gnsq_like.errors import UsageError
@@ -33,7 +35,23 @@ from gnsq_like.server.options import VERSION, version_line
 if TYPE_CHECKING:
     from gnsq_like.admin import AdminServer
 
+
+from gnsq_like.cli.tool_file import read_toml
+from gnsq_like.errors import did_you_mean
+from gnsq_like.server.options import config_name
+
 _ONE_DASH = re.compile("-[a-z][a-z0-9]")
+
+
+#: Options of NSQ's daemons that ours accept, in files and on the command line, and ignore.
+WITHOUT_EFFECT = frozenset(
+    {
+        "verbose",
+        "worker_id",
+        "queue_scan_worker_pool_max",
+        "queue_scan_selection_count",
+    }
+)
 
 
 def duration(text: str) -> float:
@@ -219,3 +237,38 @@ def _self_signed(values: Mapping[str, Any], stack: contextlib.ExitStack) -> dict
 def nsqlookupd(exit_with_parent: bool, **values: Any) -> None:
     """Run an nsqlookupd in Python."""
     run(Nsqlookupd(NsqlookupdOptions(**_given(values))), "nsqlookupd", exit_with_parent, _collect_less_garbage)
+
+
+def defaults_from(path: str, options: type, ignored: frozenset[str] = WITHOUT_EFFECT) -> dict[str, Any]:
+    """The values in a config file, by the names of ``options``' fields, as text for the flags' own parsers.
+
+    :param options: the options class of the daemon
+    :param ignored: names without an effect
+    :raises click.UsageError: if the file cannot be read, is not TOML, or names an unknown option
+    """
+    known = {config_name(field.name): field for field in fields(options)}
+    defaults: dict[str, Any] = {}
+    for name, value in read_toml(path).items():
+        field = known.get(name)
+        if field is not None:
+            defaults[field.name] = _as_flag(field.default, value, f"{path}: {name}")
+        elif name not in ignored:
+            raise click.UsageError(f"{path}: there is no option {name}{did_you_mean(name, known)}")
+    return defaults
+
+
+def _as_flag(default: Any, value: Any, where: str) -> Any:
+    """A value as it would be written on the command line."""
+    if isinstance(value, dict) and default is MISSING:  # a table of names
+        return [f"{name}={','.join(each) if isinstance(each, list) else each}" for name, each in value.items()]
+    if isinstance(default, tuple):
+        if not isinstance(value, list):
+            raise click.UsageError(f"{where} must be a list")
+        return [str(each) for each in value]
+    if isinstance(value, list | dict):
+        raise click.UsageError(f"{where} must be one value")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(default, float) and isinstance(value, int):
+        return f"{value}ms"
+    return str(value)

@@ -71,8 +71,7 @@ def demo(quiet: bool, admin_port: int | None, **options: Any) -> None:
 
 def _run(quiet: bool, admin_port: int | None, options: dict[str, Any]) -> int:
     """Run the demo and print its verdict; returns the exit status."""
-    from gnsq_like.cli.demo_run import Demo, DemoPlan, Recorder
-    from gnsq_like.cli.demo_screen import DemoLayout
+    from gnsq_like.cli.demo_run import Demo, DemoLayout, DemoPlan, Recorder
     from gnsq_like.cli.screen import make_view
     from gnsq_like.errors import HTTPError
     from gnsq_like.server.daemon_process import DaemonFailed

@@ -38,24 +38,24 @@ class Tally:
 
     def __init__(self, size: int) -> None:
         #: How often each number was counted; 2 also stands for more.
-        self._times = bytearray(size)
+        self.times = bytearray(size)
         #: Numbers counted at least once, and more than once.
         self.once = 0
         self.twice = 0
 
     def count(self, number: int) -> None:
         """Count ``number``. Never switches."""
-        times = self._times[number]
+        times = self.times[number]
         if times == 0:
             self.once += 1
         elif times == 1:
             self.twice += 1
         if times < 2:
-            self._times[number] = times + 1
+            self.times[number] = times + 1
 
     def missing_in(self, other: Tally) -> int:
         """How many numbers were counted here and not in ``other``."""
-        return sum(1 for here, there in zip(self._times, other._times, strict=True) if here and not there)
+        return sum(1 for here, there in zip(self.times, other.times, strict=True) if here and not there)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,11 @@ def bare_unit(param: click.Parameter | None, ctx: click.Context | None) -> str:
     return "s" if source is ParameterSource.ENVIRONMENT else ""
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.3
+class _Kind(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.3
+    """A kind of options of our own."""
+
+
+class Duration(_Kind):
     """Seconds, written as "250ms" or "1h30m".
 
     :param above_zero: whether 0 is invalid
@@ -54,7 +58,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic before
         return seconds
 
 
-class Regex(click.ParamType):  # type: ignore[type-arg]
+class Regex(_Kind):
     """A regular expression; None if it is empty.
 
     :param of_bytes: whether it is for bytes
@@ -86,7 +90,7 @@ class Number(click.FloatRange):
     name = "number"
 
 
-class Address(click.ParamType):  # type: ignore[type-arg]
+class Address(_Kind):
     """An address; a port that is left out is the one that NSQ's daemons have unless told otherwise."""
 
     name = "address"

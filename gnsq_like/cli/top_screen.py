@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from rich.console import Console, Group
@@ -122,7 +123,7 @@ class Top:
         self._heading_line = 0
         self._grid = grid_of(self.look.kind, (), 0)
         self._keys: Mapping[str, Callable[[], object]] = {
-            **{str(number): lambda name=name: self._view(name) for number, name in enumerate(KINDS, 1)},  # type: ignore[misc]
+            **{str(number): partial(self._view, name) for number, name in enumerate(KINDS, 1)},
             "s": lambda: self._sort(1),
             "S": lambda: self._sort(-1),
             "r": lambda: self.look.sort_by(self.look.sorted_by),

@@ -32,8 +32,8 @@ from gevent.event import AsyncResult
 
 from gnsq_like import Batch, Message, Producer, Reader, ReaderArguments, Requeue
 from gnsq_like.contrib.cloudevents import CloudEvent, is_json, pack, unpack
+from gnsq_like.contrib.outbox import is_envelope
 from gnsq_like.contrib.shared.extras import missing
-from gnsq_like.contrib.shared.outbox.envelope import is_envelope
 from gnsq_like.contrib.shared.telemetry import Operation, Telemetry, server_of
 from gnsq_like.errors import InvalidBody, InvalidOption, OutcomeUnknown, PublishRefused
 
@@ -88,15 +88,14 @@ class Tracing:
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
     ) -> None:
-        self._makes_events = _chosen(cloud_events)
-        self._source = quote(source or os.environ.get("OTEL_SERVICE_NAME") or "gnsq_like", safe=":/?#[]@!$&'()*+,;=%")
+        self._events = _Events(_chosen(cloud_events), source or os.environ.get("OTEL_SERVICE_NAME") or "gnsq_like")
         self._telemetry = Telemetry(tracer_provider, meter_provider)
 
     # -- making -------------------------------------------------------------------------------------
 
     def producer(self, nsqd_tcp_addresses: str | Iterable[str] = (), **arguments: Any) -> TracedProducer:
         """A Producer with these arguments, which are those of :class:`Producer`."""
-        return TracedProducer(self, nsqd_tcp_addresses, **arguments)
+        return TracedProducer(self._telemetry, self._events, nsqd_tcp_addresses, **arguments)
 
     def reader(
         self,
@@ -177,7 +176,7 @@ class Tracing:
         senders: list[SpanContext | None] = []
         attributes = _attributes_of(messages)
         for message in messages:
-            event = unpack(message.body) if self._makes_events(message.topic) else None
+            event = unpack(message.body) if self._events.are_of(message.topic) else None
             senders.append(None if event is None else _sender_of(event))
             if event is not None and not isinstance(given, list):
                 attributes |= _event_attributes(event, len(message.body))
@@ -223,14 +222,26 @@ class Tracing:
 
         :param is_json: whether the body is JSON, which becomes the event's ``data``
         """
-        return self._wrapped(topic, body, is_json, trace.get_current_span())
+        return self._events.wrapped(topic, body, is_json, trace.get_current_span())
 
     def carrier(self, topic: str) -> dict[str, str]:
         """The current trace as attributes for an event that is made elsewhere; {} if the topic's messages are none."""
-        return _carrier_of(trace.get_current_span()) if self._makes_events(topic) else {}
+        return _carrier_of(trace.get_current_span()) if self._events.are_of(topic) else {}
 
-    def _wrapped(self, topic: str, data: bytes, as_json: bool, span: Span) -> bytes:
-        if not self._makes_events(topic) or unpack(data) is not None:
+
+class _Events:
+    """Which messages are CloudEvents, and how those are made.
+
+    :param are_of: whether those of a topic are
+    """
+
+    def __init__(self, are_of: Callable[[str], bool], source: str) -> None:
+        self.are_of = are_of
+        self._source = quote(source, safe=":/?#[]@!$&'()*+,;=%")
+
+    def wrapped(self, topic: str, data: bytes, as_json: bool, span: Span) -> bytes:
+        """A body as an event of this span; the body itself if the topic's messages are none, or if it is one."""
+        if not self.are_of(topic) or unpack(data) is not None:
             return data
         return pack(data, is_json=as_json, source=self._source, type=topic, extensions=_carrier_of(span))
 
@@ -244,10 +255,13 @@ def _carrier_of(span: Span) -> dict[str, str]:
 class TracedProducer(Producer):
     """A Producer whose publishes are spans; made by :meth:`Tracing.producer`."""
 
-    def __init__(self, tracing: Tracing, nsqd_tcp_addresses: str | Iterable[str] = (), **arguments: Any) -> None:
+    def __init__(
+        self, telemetry: Telemetry, events: _Events, nsqd_tcp_addresses: str | Iterable[str] = (), **arguments: Any
+    ) -> None:
         nsqd_tcp_addresses = _kept("nsqd_tcp_addresses", nsqd_tcp_addresses)
         arguments = {name: _kept(name, value) for name, value in arguments.items()}
-        self._tracing = tracing
+        self._telemetry = telemetry
+        self._events = events
         #: Encodes and checks. It never publishes, and so never connects.
         self._checker = Producer(nsqd_tcp_addresses, **arguments)
         super().__init__(nsqd_tcp_addresses, **{**arguments, "encoder": None})
@@ -274,7 +288,7 @@ class TracedProducer(Producer):
     ) -> AsyncResult[None]:
         """As :meth:`Producer.publish_async`, in a span that ends with nsqd's answer."""
         encoded = self._encode(topic, body, defer)
-        operation = self._tracing._telemetry.begin("send", topic, self._server)
+        operation = self._telemetry.begin("send", topic, self._server)
         try:
             sent = self._sent(operation, topic, encoded)
             result = super().publish_async(topic, sent, defer=defer, timeout=timeout)
@@ -309,7 +323,7 @@ class TracedProducer(Producer):
         if isinstance(body, JSONBytes):
             return bytes(body), True
         data = self._checker.check(topic, body, defer=defer)
-        return data, not isinstance(body, _Raw) and self._tracing._makes_events(topic) and is_json(data)
+        return data, not isinstance(body, _Raw) and self._events.are_of(topic) and is_json(data)
 
     def _sent(self, operation: Operation, topic: str, encoded: tuple[bytes, bool]) -> bytes:
         data, as_json = encoded
@@ -329,9 +343,9 @@ class TracedProducer(Producer):
             yield self._wrapped(operation, topic, data, as_json)
 
     def _wrapped(self, operation: Operation, topic: str, data: bytes, as_json: bool) -> bytes:
-        sent = self._tracing._wrapped(topic, data, as_json, operation.span)
+        sent = self._events.wrapped(topic, data, as_json, operation.span)
         # An event that was made earlier, such as for an outbox.
-        if sent is data and self._tracing._makes_events(topic) and (event := unpack(data)) is not None:
+        if sent is data and self._events.are_of(topic) and (event := unpack(data)) is not None:
             sender = _sender_of(event)
             if sender is not None:
                 operation.span.add_link(sender)
@@ -339,7 +353,7 @@ class TracedProducer(Producer):
 
     @contextmanager
     def _sending(self, topic: str) -> Iterator[Operation]:
-        operation = self._tracing._telemetry.begin("send", topic, self._server)
+        operation = self._telemetry.begin("send", topic, self._server)
         try:
             yield operation
         except BaseException as exc:

@@ -135,7 +135,7 @@ class HTTPClient:
         """GET a JSON object and return what ``parse`` makes of it; Malformed becomes HTTPRequestFailed."""
         answer = self._request("GET", path, params)
         try:
-            return parse(_unwrapped(answer, object_of(answer.body)))
+            return parse(object_of(answer.body))
         except Malformed as exc:
             raise HTTPRequestFailed(answer.url, f"the answer is malformed: {exc}") from exc
 
@@ -249,24 +249,12 @@ def _check_header(value: object) -> str:
     return value
 
 
-def _unwrapped(answer: Answer, value: dict[str, Any]) -> dict[str, Any]:
-    """The object itself, without the envelope that daemons before 1.0 put around it."""
-    if not {"status_code", "data"} <= value.keys():
-        return value
-    status = value_of(value, "status_code", int)
-    if status != 200:
-        raise HTTPStatusError(answer.url, status, value_of(value, "status_txt", str, ""))
-    if not isinstance(value["data"], dict):
-        raise Malformed('"data" is not an object')
-    return value["data"]
-
-
 def _status_error(answer: Answer) -> HTTPStatusError:
-    """From nsqd's {"message"}, the older {"status_txt"}, or whatever text there is (docs/internals 3.1)."""
+    """From nsqd's {"message"}, or whatever text there is (docs/internals 3.1)."""
     message, https_port = line_of(answer.body), None
     with suppress(Malformed):
         value = object_of(answer.body)
-        word = value.get("message", value.get("status_txt"))
+        word = value.get("message")
         if word == "TLS_REQUIRED":
             https_port = value_of(value, "https_port", int)
             message = f"TLS_REQUIRED: this nsqd answers only over https, on port {https_port}"

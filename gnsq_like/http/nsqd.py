@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption
+from gnsq_like.errors import HTTPRequestFailed, InvalidOption
 from gnsq_like.http.client import HTTPClient, channel_params, seconds, topic_params
 from gnsq_like.http.decode import Malformed, json_of, list_of, text_of, value_of
 from gnsq_like.wire.commands import encode_body, mpub_body
@@ -21,7 +21,6 @@ __all__ = ["NsqdHTTPClient", "NsqdInfo"]
 
 _NANOSECONDS = 1_000_000_000
 _OPTION = re.compile(r"[a-z0-9_]+")
-_PROFILE = re.compile(r"[a-z]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,8 @@ class NsqdHTTPClient(HTTPClient):
 
     Methods that take a topic or channel raise :exc:`~gnsq_like.errors.InvalidName` for an invalid name; those that
     need it to exist raise HTTPStatusError with ``message`` "TOPIC_NOT_FOUND" or "CHANNEL_NOT_FOUND". To publish
-    many messages, use a Producer: it is faster, and its errors tell whether a message was sent.
+    many messages, use a Producer: it is faster, and its errors tell whether a message was sent. nsqd's profiles are for
+    Go's own tool: ``go tool pprof http://127.0.0.1:4151/debug/pprof/heap``.
     """
 
     def info(self) -> NsqdInfo:
@@ -172,36 +172,6 @@ class NsqdHTTPClient(HTTPClient):
         """
         text = value if isinstance(value, str) else json.dumps(list(value))
         return _config_value(self._request("PUT", _config_path(option), body=text.encode()))
-
-    def debug_pprof(self, profile: str, **params: int) -> bytes:
-        """One of the Go profiler's profiles, in the profiler's format.
-
-        :param profile: "heap", "goroutine", "block", "threadcreate", "cmdline", "symbol", or "profile"
-        :param params: the profiler's own, such as ``debug=1`` for text, or ``seconds=2`` for "profile", which
-            by default takes longer than ``timeout``
-        """
-        if not isinstance(profile, str) or not _PROFILE.fullmatch(profile):
-            raise InvalidOption("profile", profile, "it must be a word such as heap")
-        query = {name: str(value) for name, value in params.items()}
-        return self._request("GET", f"/debug/pprof/{profile}", query).body
-
-    def debug_set_block_rate(self, rate: int) -> None:
-        """Make the profile "block" sample one event per ``rate`` nanoseconds spent blocked; 0 ends sampling."""
-        if isinstance(rate, bool) or not isinstance(rate, int):
-            raise InvalidOption("rate", rate, "it must be a whole number")
-        self._request_answered_500("PUT", "/debug/setblockrate", {"rate": str(rate)})
-
-    def debug_free_memory(self) -> None:
-        """Make nsqd collect its garbage and return memory to the system."""
-        self._request_answered_500("POST", "/debug/freememory", {})
-
-    def _request_answered_500(self, method: str, path: str, params: Mapping[str, str]) -> None:
-        # nsqd 1.3.0 does it, and then responds with 500 INTERNAL_ERROR (docs/internals 3.5).
-        try:
-            self._request(method, path, params, b"")
-        except HTTPStatusError as exc:
-            if (exc.status, exc.message) != (500, "INTERNAL_ERROR"):
-                raise
 
 
 def _info(value: dict[str, Any]) -> NsqdInfo:

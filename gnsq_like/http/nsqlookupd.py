@@ -137,10 +137,9 @@ def _nodes(value: dict[str, Any]) -> list[NsqdNode]:
 
 
 def _node(record: dict[str, Any]) -> NsqdNode:
-    # nsqd before 0.2.20 announced only "address".
-    address = value_of(record, "broadcast_address", str, "") or value_of(record, "address", str, "")
+    address = value_of(record, "broadcast_address", str)
     if not address:
-        raise Malformed('a producer has neither "broadcast_address" nor "address"')
+        raise Malformed('"broadcast_address" is empty')
     return NsqdNode(
         broadcast_address=address,
         tcp_port=value_of(record, "tcp_port", int),

@@ -329,9 +329,6 @@ class ConnectionOptions:
             if option.metadata["kind"] is float and value != -1:
                 value = max(1, round(value * 1000))
             result[name] = value
-        # The names of these two in nsqd before 0.2.28.
-        result["short_id"] = self.client_id
-        result["long_id"] = self.hostname
         return result
 
 

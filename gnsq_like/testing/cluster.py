@@ -9,8 +9,7 @@ from typing import Any, Self
 
 from gnsq_like.testing.clock import Clock
 from gnsq_like.testing.daemons import Kind
-from gnsq_like.testing.inspectable import Inspectable
-from gnsq_like.testing.running import RunningNsqd, RunningNsqlookupd
+from gnsq_like.testing.running import Inspectable, RunningNsqd, RunningNsqlookupd
 from gnsq_like.testing.states import Topics, add_up
 
 

@@ -1,4 +1,4 @@
-"""A running nsqd or nsqlookupd of any kind, for tests with pytest or without.
+"""A running nsqd or nsqlookupd of any kind, for tests with pytest or without, and its counts.
 
 Without a ``kind`` it is one of ours in this process: in a thread of its own, so that the test may block; or in the
 caller's hub if sockets are monkey-patched, so that the daemon runs whenever the test waits.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import HTTPError, InvalidOption
@@ -19,10 +19,99 @@ from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
 from gnsq_like.server.options import MAX_NODE_ID
 from gnsq_like.testing.clock import Clock
 from gnsq_like.testing.daemons import InProcess, Kind, Process, make_daemon
-from gnsq_like.testing.inspectable import Inspectable
-from gnsq_like.testing.states import Topics, Wanted, read_stats
+from gnsq_like.testing.states import (
+    ChannelState,
+    Topics,
+    TopicState,
+    Wanted,
+    WantedCounts,
+    check_wanted,
+    describe,
+    describe_wanted,
+    find,
+    read_stats,
+    satisfies,
+)
 from gnsq_like.testing.take import TakenMessage, take
 from gnsq_like.testing.waits import TIMEOUT, wait_until
+
+
+class Inspectable:
+    """Topics and channels with counts.
+
+    A topic or channel that does not exist counts as an empty one, except in :meth:`wait_until`.
+    All methods may be called from any thread, and may switch or block.
+    """
+
+    #: How many times in a row the counts must be as wanted. Between a queue and a consumer the real nsqd does not
+    #: count a message for some microseconds.
+    _looks = 1
+
+    def topics(self) -> Topics:
+        """All topics with their channels, now."""
+        raise NotImplementedError
+
+    def topic(self, name: str) -> TopicState:
+        """A topic, now."""
+        return self.topics().get(name, TopicState())
+
+    def channel(self, topic: str, channel: str) -> ChannelState:
+        """A channel, now."""
+        return self.topic(topic).channels.get(channel, ChannelState())
+
+    def depth(self, topic: str, channel: str | None = None) -> int:
+        """Messages that wait in a channel; without ``channel``, in the topic itself."""
+        return self.topic(topic).depth if channel is None else self.channel(topic, channel).depth
+
+    def in_flight(self, topic: str, channel: str) -> int:
+        """Messages that a channel's consumers have not answered."""
+        return self.channel(topic, channel).in_flight
+
+    def deferred(self, topic: str, channel: str) -> int:
+        """A channel's messages that wait for the end of a delay."""
+        return self.channel(topic, channel).deferred
+
+    def clients(self, topic: str, channel: str) -> int:
+        """Consumers of a channel."""
+        return self.channel(topic, channel).clients
+
+    def wait_until(
+        self, topic: str, channel: str | None = None, *, timeout: float = TIMEOUT, **counts: Unpack[WantedCounts]
+    ) -> None:
+        """Wait until a channel's counts are as given, all at the same moment; without a channel, the topic's.
+
+        ::
+
+            nsqd.wait_until("clicks", "archive", clients=2)
+            nsqd.wait_until("clicks", "archive", messages=10, left=0)    # ten arrived, and all are finished
+            nsqd.wait_until("clicks", "archive", depth=lambda count: count > 100)
+
+        The topic and channel must exist; only ephemeral ones may be gone, and then count as empty. The counts are
+        those of :class:`ChannelState` and :class:`TopicState` (a topic has only ``depth`` and ``messages``).
+
+        :param timeout: seconds
+        :raises AssertionError: when the counts are not as given in time; it shows the last ones
+        """
+        wanted = check_wanted(counts, channel)
+        seen = "nothing"
+        looks = 0
+
+        def look() -> bool:
+            nonlocal seen, looks
+            try:
+                topics = self.topics()
+            except HTTPError as exc:
+                seen = f"no answer ({exc})"
+                looks = 0
+                return False
+            seen = describe(topics, topic, channel)
+            state = find(topics, topic, channel)
+            looks = looks + 1 if state is not None and satisfies(state, wanted) else 0
+            return looks == self._looks
+
+        name = topic if channel is None else f"{topic}/{channel}"
+        wait_until(look, timeout, lambda: f"{self}: {name} with {describe_wanted(wanted)}; last seen: {seen}")
+
 
 #: The channel that :meth:`RunningNsqd.messages` uses unless told otherwise.
 OWN_CHANNEL = "gnsq_like.testing"
@@ -276,8 +365,7 @@ class RunningNsqd(Inspectable, _Running):
         super().close()
 
     def _look_at_clock(self) -> None:
-        if self.is_running:
-            assert isinstance(self._daemon, InProcess)
+        if self.is_running and isinstance(self._daemon, InProcess):
             self._daemon.run(self._daemon.daemon.look_at_clock)
 
     # -- publishing ----------------------------------------------------------------------------------

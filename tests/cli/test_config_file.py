@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from gnsq_like._version import __version__
-from gnsq_like.cli.config_file import defaults_from
-from gnsq_like.cli.daemons import nsqd, nsqlookupd
+from gnsq_like.cli.daemons import defaults_from, nsqd, nsqlookupd
 from gnsq_like.server import NsqdOptions
 from gnsq_like.server.options import VERSION
 

@@ -192,10 +192,8 @@ def looked_up(body: str) -> LookupResult:
     "body",
     [
         f'{{"channels": ["c"], "producers": [{PRODUCER}]}}',
-        f'{{"status_code": 200, "status_txt": "OK", "data": {{"channels": ["c"], "producers": [{PRODUCER}]}}}}',
-        '{"channels": ["c"], "producers": [{"address": "10.0.0.1", "tcp_port": 4150, "http_port": 4151, "new": 1}]}',
-        '{"channels": ["c"], "producers": [{"broadcast_address": "", "address": "10.0.0.1", "tcp_port": 4150,'
-        ' "http_port": 4151, "topics": null, "tombstones": null}]}',
+        '{"channels": ["c"], "producers": [{"broadcast_address": "10.0.0.1", "tcp_port": 4150, "http_port": 4151,'
+        ' "topics": null, "tombstones": null, "new": 1}]}',
     ],
 )
 def test_formats_of_a_lookup(body: str) -> None:
@@ -204,18 +202,6 @@ def test_formats_of_a_lookup(body: str) -> None:
 
 def test_null_for_an_empty_list() -> None:
     assert looked_up('{"channels": null, "producers": null}') == LookupResult()
-
-
-def test_an_unknown_topic_of_an_old_nsqlookupd() -> None:
-    answers = [
-        response('{"status_code":404,"status_txt":"TOPIC_NOT_FOUND","data":null}', "404 Not Found"),
-        response('{"status_code":404,"status_txt":"TOPIC_NOT_FOUND","data":null}'),
-    ]
-    for answer in answers:
-        with scripted(always(answer)) as server, LookupdClient(server.address) as client:
-            with refused(status=404, message="TOPIC_NOT_FOUND"):
-                client.lookup("t")
-            assert client.lookup("t", missing_ok=True) == LookupResult()
 
 
 @pytest.mark.parametrize(
@@ -228,7 +214,11 @@ def test_an_unknown_topic_of_an_old_nsqlookupd() -> None:
         ('{"channels": [], "producers": [null]}', '"producers" is not a list of dict'),
         (
             '{"channels": [], "producers": [{"tcp_port": 1, "http_port": 2}]}',
-            'a producer has neither "broadcast_address" nor "address"',
+            '"broadcast_address" is not text',
+        ),
+        (
+            '{"channels": [], "producers": [{"broadcast_address": "", "tcp_port": 1, "http_port": 2}]}',
+            '"broadcast_address" is empty',
         ),
         (
             '{"channels": [], "producers": [{"broadcast_address": 5, "tcp_port": 1, "http_port": 2}]}',

@@ -215,7 +215,6 @@ def test_identify_says_what_is_set_and_leaves_the_rest_to_nsqd():
         "hostname": "me.example",
         "user_agent": "ua",
     }
-    assert (sent["short_id"], sent["long_id"]) == ("me", "me.example")
     assert sent["feature_negotiation"] is True
     assert sent["heartbeat_interval"] == 30_000
     assert (sent["output_buffer_size"], sent["output_buffer_timeout"]) == (65536, 25)

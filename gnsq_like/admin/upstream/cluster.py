@@ -7,6 +7,7 @@ the other, or asks for each topic, the questions here are fewer, and the answers
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ MAX_AGE = 1.0
 MOST_CPU = 0.035
 #: The part of a round's time that nsqlookupds get, where nsqds are asked afterwards.
 _FIRST_PART = 0.5
+#: Addresses that a command names; more would hide what it does.
+_MOST_SHOWN = 3
 
 
 @dataclass
@@ -101,6 +104,14 @@ class Cluster:
     @property
     def has_lookupds(self) -> bool:
         return bool(self.lookupd_addresses)
+
+    def command(self, *words: str) -> str:
+        """``gnsq-like WORDS``, for this cluster; pages show it beside their buttons."""
+        if self.has_lookupds:
+            flag, addresses = "--lookupd-http-address", self.lookupd_addresses[:1]
+        else:
+            flag, addresses = "--nsqd-http-address", self.nsqd_addresses[:_MOST_SHOWN]
+        return shlex.join(["gnsq-like", *words, *(f"{flag}={each}" for each in addresses)])
 
     def close(self) -> None:
         """Close all connections."""

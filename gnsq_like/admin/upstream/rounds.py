@@ -94,37 +94,35 @@ class Upstreams(Generic[_C]):
         """
         limit = self.timeout if timeout is None else max(0.05, timeout)
         asked = list(dict.fromkeys(addresses))
-        outcomes: dict[str, _T | NSQError] = {}
-        greenlets = [gevent.spawn(self._ask_one, address, question, outcomes) for address in asked]
+        found: Round[_T] = Round()
+        greenlets = [gevent.spawn(self._ask_one, address, question, found) for address in asked]
         gevent.joinall(greenlets, timeout=limit)
         # Not by the clock: a hub's timer counts from when its round began, and may end a moment early.
         late = [(address, each) for address, each in zip(asked, greenlets, strict=True) if not each.dead]
         self._silent.update(address for address, _ in late)
         gevent.killall([each for _, each in late], block=False)
-        result: Round[_T] = Round()
-        for address in asked:
-            outcome = outcomes.get(address)
-            if address not in outcomes:
-                result.failures[address] = HTTPRequestFailed(f"http://{address}", f"no answer within {limit:g} s")
-            elif isinstance(outcome, NSQError):
-                result.failures[address] = outcome
-            else:
-                result.answers[address] = outcomes[address]  # type: ignore[assignment]
-        return result
+        for address, _ in late:
+            if address not in found.answers:
+                found.failures[address] = HTTPRequestFailed(f"http://{address}", f"no answer within {limit:g} s")
+        # In the order in which they were asked; those that are killed may still write into what was found.
+        return Round(
+            {address: found.answers[address] for address in asked if address in found.answers},
+            {address: found.failures[address] for address in asked if address in found.failures},
+        )
 
-    def _ask_one(self, address: str, question: Callable[[_C], _T], outcomes: dict[str, _T | NSQError]) -> None:
+    def _ask_one(self, address: str, question: Callable[[_C], _T], found: Round[_T]) -> None:
         limit = min(IMPATIENT_SECONDS, self.timeout) if address in self._silent else self.timeout
         start = time.monotonic()
         try:
-            outcomes[address] = self._answer(address, question, limit)
+            found.answers[address] = self._answer(address, question, limit)
         except NSQError as exc:
-            outcomes[address] = exc
+            found.failures[address] = exc
             if isinstance(exc, HTTPRequestFailed) and time.monotonic() - start >= 0.9 * limit:
                 self._silent.add(address)
             return
         except Exception as exc:  # a fault of ours must not look like a daemon that is silent
             logger.exception("asking %s failed", address)
-            outcomes[address] = HTTPRequestFailed(f"http://{address}", f"asking failed: {exc!r}")
+            found.failures[address] = HTTPRequestFailed(f"http://{address}", f"asking failed: {exc!r}")
             return
         self._silent.discard(address)
 

@@ -12,7 +12,7 @@ from gnsq_like.admin.options import AdminOptions
 try:
     from flask import Blueprint, Flask, Response, g, redirect, request
 
-    from gnsq_like.admin.web.monitoring import Monitoring
+    from gnsq_like.admin.web.metrics import Monitoring
 except ModuleNotFoundError as exc:
     raise ModuleNotFoundError(
         f'{(exc.name or "").partition(".")[0]} is not installed: pip install "gnsq-like[admin]"', name=exc.name

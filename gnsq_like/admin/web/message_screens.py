@@ -10,7 +10,6 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from gnsq_like.admin.messages.peek import MOST_MESSAGES, SECONDS
 from gnsq_like.admin.upstream.actions import Outcome
-from gnsq_like.admin.web.commands import command
 from gnsq_like.admin.web.operations import Target
 from gnsq_like.admin.web.pages.view import Page, View
 from gnsq_like.admin.web.screens import Screens
@@ -105,7 +104,7 @@ class MessageScreens:
             "channel": CHANNEL,
             "now": time.time(),
             "commands": [
-                command(view.cluster, "dlq", *words)
+                view.cluster.command("dlq", *words)
                 for words in (("list", topic), ("replay", topic, "--all"), ("drop", topic, "--all"))
             ],
         }

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from flask import Request
 
+from gnsq_like.admin.audit import AuditLog
 from gnsq_like.admin.core import Core
-from gnsq_like.admin.records.audit import AuditLog
 from gnsq_like.admin.upstream import actions
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.cluster import Cluster

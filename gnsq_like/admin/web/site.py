@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from flask import g, request
 
+from gnsq_like.admin.audit import AuditLog
 from gnsq_like.admin.core import Core
 from gnsq_like.admin.history.alerts import Alert, all_of
 from gnsq_like.admin.history.columns import FINE_SECONDS
@@ -16,7 +17,6 @@ from gnsq_like.admin.history.store import Store
 from gnsq_like.admin.messages.letters import Letters
 from gnsq_like.admin.messages.peek import Peeks
 from gnsq_like.admin.options import AdminOptions
-from gnsq_like.admin.records.audit import AuditLog
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.graphite import Graphite

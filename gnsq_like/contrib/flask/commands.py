@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -12,11 +13,10 @@ from flask.cli import AppGroup, ScriptInfo
 
 from gnsq_like import Reader, ReaderGroup
 from gnsq_like.contrib.flask.workers import LOADER
-from gnsq_like.contrib.reader_process import served_pages
+from gnsq_like.contrib.reader_process import run_relay, served_pages
 from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
-from gnsq_like.contrib.shared.outbox.process import run_relay
 from gnsq_like.contrib.shared.outbox.relay import RelayThread
-from gnsq_like.contrib.shared.standard_input import publish_input
+from gnsq_like.contrib.shared.standard_input import publish_lines
 from gnsq_like.contrib.workers.plan import click_options, given_options, make_plan, number
 from gnsq_like.contrib.workers.process import supervise
 from gnsq_like.errors import NSQError
@@ -41,8 +41,6 @@ class Extension(Protocol):
     def make_readers(self, names: Iterable[str] = ()) -> list[Reader]: ...
 
     def publish(self, topic: str, body: Any, *, defer: float | None = None) -> None: ...
-
-    def multi_publish(self, topic: str, bodies: Iterable[Any]) -> None: ...
 
     def make_relay(self) -> Relay: ...
 
@@ -112,21 +110,18 @@ def make_commands(nsq: Extension) -> AppGroup:
     @click.argument("topic")
     @click.argument("body", default="-")
     @click.option("--defer", type=number(float, 0), metavar="SECONDS", help="Deliver it later.")
-    @click.option("--null", is_flag=True, help="Messages of standard input end with a NUL byte.")
-    @click.option("--whole", is_flag=True, help="All of standard input is one message.")
-    def publish(topic: str, body: str, defer: float | None, null: bool, whole: bool) -> None:
+    def publish(topic: str, body: str, defer: float | None) -> None:
         """Publish BODY to TOPIC unchanged, as UTF-8.
 
         Without a BODY, or with -, publish standard input: each line is a message, empty ones are left out. Lines are
         published as they come. If one cannot be published, those before it have been, and the command ends.
         """
-        if (null or whole) and body != "-":
-            raise click.UsageError("--null and --whole are for standard input, and there is a BODY")
+        send = partial(nsq.publish, topic, defer=defer)
         with _nsq_errors():
             if body == "-":
-                publish_input(sys.stdin.buffer, nsq, topic, defer=defer, null=null, whole=whole)
+                publish_lines(sys.stdin.buffer, send)
             else:
-                nsq.publish(topic, body.encode(), defer=defer)
+                send(body.encode())
 
     @group.command("list")
     def show() -> None:

@@ -39,6 +39,7 @@ from gnsq_like.contrib.shared.extras import missing
 
 try:
     from flask import Blueprint, Flask, Response, current_app
+    from flask.globals import app_ctx
 except ModuleNotFoundError as exc:
     raise missing(exc, "flask") from exc
 
@@ -149,7 +150,7 @@ class NSQ:
     def _state(self, app: Flask | None = None, *, last: bool = False) -> _State:
         """The state of ``app``, or of the application of this context; outside one, of the only or the ``last`` one."""
         if app is None and current_app:
-            app = current_app._get_current_object()  # type: ignore[attr-defined]
+            app = app_ctx.app
         if app is None:
             apps = [app for each in self._apps if (app := each()) is not None]
             if not apps:

@@ -76,7 +76,7 @@ class Pages:
 
         class Handler(_Handler):
             def page(self, path: str) -> tuple[int, str, bytes]:
-                return pages._page(path)
+                return pages.page(path)
 
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
@@ -102,7 +102,7 @@ class Pages:
         self.address = join_host_port(where.host or "0.0.0.0", self._server.server_port)
         threading.Thread(target=self._server.serve_forever, name="health pages", daemon=True).start()
 
-    def _page(self, path: str) -> tuple[int, str, bytes]:
+    def page(self, path: str) -> tuple[int, str, bytes]:
         """Status, type and body. From any thread."""
         status = self.status
         if path == "/healthz":
@@ -126,7 +126,7 @@ class Pages:
         if self.has_metrics:
             from prometheus_client.multiprocess import mark_process_dead
 
-            mark_process_dead(number, self.directory)  # type: ignore[no-untyped-call]
+            mark_process_dead(number, self.directory)
 
     def close(self) -> None:
         """Stop listening, and remove the directory if it was made here; twice is fine."""

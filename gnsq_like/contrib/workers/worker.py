@@ -115,7 +115,7 @@ class Worker:
         def identifier() -> int:
             return self._number if os.getpid() == pid else os.getpid()
 
-        values.ValueClass = values.MultiProcessValue(identifier)  # type: ignore[no-untyped-call]
+        values.ValueClass = values.MultiProcessValue(identifier)
 
     def _load(self) -> None:
         module, _, name = self._plan.loader.partition(":")

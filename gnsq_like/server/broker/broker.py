@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gnsq_like.runtime.native import draw
-from gnsq_like.server.broker.channel import ELSEWHERE, Channel, Consumer, Delivery
+from gnsq_like.server.broker.channel import ELSEWHERE, Channel, Client, Consumer, Delivery
 from gnsq_like.server.broker.queues import MemoryQueue, Queue, QueueMaker
 from gnsq_like.server.broker.schedule import Schedule
 from gnsq_like.server.broker.topic import Topic
@@ -163,7 +163,7 @@ class Broker:
         self,
         topic_name: str,
         channel_name: str,
-        client: object,
+        client: Client,
         msg_timeout: float,
         sample_rate: int,
         now: float,

@@ -9,7 +9,7 @@ seconds; whatever may make a delivery possible marks the channel in the schedule
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from gnsq_like.server.broker.latency import Latencies
 from gnsq_like.server.broker.message import Message
@@ -34,6 +34,14 @@ _DEAL_COUNT = 1000
 SAME_ZONE, SAME_REGION, ELSEWHERE = range(3)
 
 
+class Client(Protocol):
+    """A consumer's connection, as those see it to whom the broker passes it on."""
+
+    def send_messages(self, messages: list[Message]) -> None: ...
+    def flush_if_full(self) -> None: ...
+    def abort(self) -> None: ...
+
+
 class Consumer:
     """One client's subscription.
 
@@ -44,7 +52,7 @@ class Consumer:
     """
 
     def __init__(
-        self, channel: Channel, client: object, msg_timeout: float, sample_rate: int, distance: int = ELSEWHERE
+        self, channel: Channel, client: Client, msg_timeout: float, sample_rate: int, distance: int = ELSEWHERE
     ) -> None:
         self.channel = channel
         self.client = client

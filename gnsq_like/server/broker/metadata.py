@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gnsq_like.server.broker.topic import Topic
 from gnsq_like.server.options import VERSION
-from gnsq_like.server.shared.gojson import GoObject, read_object
+from gnsq_like.server.shared.gotext import GoObject, read_object
 from gnsq_like.wire.names import is_valid_name
 
 log = logging.getLogger("gnsq_like.nsqd")

@@ -10,8 +10,7 @@ from __future__ import annotations
 from itertools import repeat
 
 from gnsq_like.server.broker.channel import Channel
-from gnsq_like.server.broker.message import Message
-from gnsq_like.server.broker.message_ids import MessageIds
+from gnsq_like.server.broker.message import Message, MessageIds
 from gnsq_like.server.broker.queues import Queue
 from gnsq_like.server.broker.schedule import Schedule
 from gnsq_like.wire.names import is_ephemeral

@@ -14,8 +14,7 @@ from gnsq_like.http.client import HTTPClient
 from gnsq_like.runtime.native import draw
 from gnsq_like.server.nsqd.authorizations import Access, read_access
 from gnsq_like.server.options import NsqdOptions
-from gnsq_like.server.shared.gojson import read_object
-from gnsq_like.server.shared.gotext import to_json
+from gnsq_like.server.shared.gotext import read_object, to_json
 
 if TYPE_CHECKING:
     from gnsq_like.http.exchange import Answer

@@ -12,7 +12,7 @@ import re
 import warnings
 from dataclasses import dataclass
 
-from gnsq_like.server.shared.gojson import GoObject, read_object
+from gnsq_like.server.shared.gotext import GoObject, read_object
 
 _PERMISSIONS = frozenset({"subscribe", "publish"})
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)

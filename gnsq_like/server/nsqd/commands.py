@@ -20,8 +20,8 @@ from gnsq_like.server.nsqd.publishing import PORTION, publish
 from gnsq_like.server.nsqd.tcp import CLOSING, INIT, SUBSCRIBED, NsqdClient
 from gnsq_like.server.shared import gotext
 from gnsq_like.server.shared.connection import Fatal
-from gnsq_like.server.shared.handshake import HandshakeFailed
 from gnsq_like.server.shared.requests import LEAST_MPUB_ENTRY, BadBodySize
+from gnsq_like.server.shared.tls import HandshakeFailed
 from gnsq_like.server.storage.disk_queue import DiskError
 from gnsq_like.wire.frames import CLOSE_WAIT, OK
 from gnsq_like.wire.names import is_valid_name

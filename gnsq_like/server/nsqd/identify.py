@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from gnsq_like.server.broker.channel import ELSEWHERE, SAME_REGION, SAME_ZONE
 from gnsq_like.server.options import TOPOLOGY_AWARE_CONSUMPTION, VERSION, NsqdOptions
-from gnsq_like.server.shared.gojson import INT32_MAX, read_object
-from gnsq_like.server.shared.gotext import to_json
+from gnsq_like.server.shared.gotext import INT32_MAX, read_object, to_json
 
 DEFAULT_HEARTBEAT_INTERVAL = 30.0
 DEFAULT_OUTPUT_BUFFER_SIZE = 16 * 1024

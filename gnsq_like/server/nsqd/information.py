@@ -1,19 +1,27 @@
-"""The part of nsqd's HTTP API that reports on the daemon: health, figures, debugging (docs/internals 3)."""
+"""The part of nsqd's HTTP API about the daemon itself: health, figures, debugging, and options (docs/internals 3).
+
+Options are at /config/<name>, with the names of NSQ's config file; durations are nanoseconds, and options that NSQ
+keeps as numbers are numbers.
+"""
 
 from __future__ import annotations
 
 import gc
+import json
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, fields
 from typing import Any, Protocol
 
 from gevent.util import format_run_info
 
+from gnsq_like.addresses import parse_address
+from gnsq_like.errors import InvalidAddress
 from gnsq_like.server.nsqd.stats import Observed, as_text, stats
-from gnsq_like.server.options import VERSION
+from gnsq_like.server.options import LOG_LEVELS, TLS_REQUIRED, TLS_VERSIONS, VERSION, config_name
 from gnsq_like.server.shared.listen import port_of
-from gnsq_like.server.shared.wsgi import JSON, NSQ_HEADER, Answer, Problem, Request, Routes
+from gnsq_like.server.shared.wsgi import JSON, NSQ_HEADER, Answer, Problem, Request, Routes, TakesBody
 
 #: What /stats takes for false; anything else is true.
 _FALSE = frozenset({"false", "0"})
@@ -27,6 +35,12 @@ class Informing(Observed, Protocol):
 
     @property
     def broadcast_address(self) -> str: ...
+    @property
+    def broadcast_tcp_port(self) -> int: ...
+    @property
+    def broadcast_http_port(self) -> int: ...
+    def set_log_level(self, level: str) -> None: ...
+    def set_lookupd_tcp_addresses(self, addresses: Iterable[str]) -> None: ...
 
 
 def routes(nsqd: Informing) -> Routes:
@@ -38,6 +52,10 @@ def routes(nsqd: Informing) -> Routes:
         "/debug/pprof/cmdline": {"GET": lambda request: "\0".join(sys.argv)},
         "/debug/pprof/goroutine": {"GET": _greenlets},
         "/debug/freememory": {"POST": _free_memory},
+        "/config/<name>": {
+            "GET": lambda request: _option(nsqd, request.last_word),
+            "PUT": TakesBody(lambda request: _set_option(nsqd, request)),
+        },
     }
 
 
@@ -88,6 +106,62 @@ def _greenlets(request: Request) -> Answer:
 def _free_memory(request: Request) -> Answer:
     gc.collect()
     return None
+
+
+def _option(nsqd: Informing, name: str) -> Answer:
+    for field in fields(nsqd.options):
+        if config_name(field.name) == name:
+            # The defaults of these depend on the addresses that are listened on.
+            source = nsqd if field.name.startswith("broadcast_") else nsqd.options
+            return _shown(field, getattr(source, field.name))
+    raise Problem(400, "INVALID_OPTION")
+
+
+def _set_option(nsqd: Informing, request: Request) -> Answer:
+    """Change one of the two options that can change at run time; the response has the new value."""
+    name = request.last_word
+    body = request.read_body(nsqd.options.max_msg_size + 1)
+    if not body or len(body) > nsqd.options.max_msg_size:
+        raise Problem(413, "INVALID_VALUE")
+    if name == "nsqlookupd_tcp_addresses":
+        nsqd.set_lookupd_tcp_addresses(_addresses(body))
+    elif name == "log_level":
+        level = body.decode("utf-8", "replace").lower()
+        if level not in LOG_LEVELS:
+            raise Problem(400, "INVALID_VALUE")
+        nsqd.set_log_level(level)
+    else:
+        raise Problem(400, "INVALID_OPTION")
+    return _option(nsqd, name)
+
+
+def _addresses(body: bytes) -> list[str]:
+    try:
+        addresses = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Problem(400, "INVALID_VALUE") from None
+    if addresses is None:
+        return []
+    if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
+        raise Problem(400, "INVALID_VALUE")
+    try:
+        for address in addresses:
+            parse_address(address)
+    except InvalidAddress:
+        raise Problem(400, "INVALID_VALUE") from None
+    return addresses
+
+
+def _shown(field: Field[Any], value: Any) -> Answer:
+    if field.name == "log_level":
+        return LOG_LEVELS.index(value) + 1
+    if field.name == "tls_required":
+        return TLS_REQUIRED.index(value)
+    if field.name == "tls_min_version":
+        return TLS_VERSIONS[value]
+    if isinstance(field.default, float):
+        return round(value * 1e9)
+    return list(value) if isinstance(value, tuple) else value
 
 
 class TlsRequired:

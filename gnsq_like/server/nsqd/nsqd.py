@@ -28,7 +28,7 @@ from gnsq_like.server.broker.channel import Channel, Consumer
 from gnsq_like.server.broker.data_path import DataPath
 from gnsq_like.server.broker.metadata import Entry
 from gnsq_like.server.broker.topic import Topic
-from gnsq_like.server.nsqd import config, http, information
+from gnsq_like.server.nsqd import http, information
 from gnsq_like.server.nsqd.auth_servers import AuthServers
 from gnsq_like.server.nsqd.commands import Commands
 from gnsq_like.server.nsqd.lookup_peer import LookupPeer
@@ -38,7 +38,7 @@ from gnsq_like.server.nsqd.tcp import NsqdClient
 from gnsq_like.server.options import VERSION, NsqdOptions
 from gnsq_like.server.shared.daemon import Daemon
 from gnsq_like.server.shared.listen import broadcast_host, port_of
-from gnsq_like.server.shared.tls_contexts import client_context, server_context
+from gnsq_like.server.shared.tls import client_context, server_context
 from gnsq_like.server.shared.wsgi import Application, WSGIApplication
 from gnsq_like.wire.commands import MAGIC_V2
 from gnsq_like.wire.names import is_ephemeral
@@ -164,7 +164,7 @@ class Nsqd(Daemon):
     def _application(self, over_tls: bool) -> WSGIApplication:
         if self.options.tls_required == "true" and not over_tls:
             return information.TlsRequired(self.https_address)
-        return Application({**information.routes(self), **config.routes(self), **http.routes(self)})
+        return Application({**information.routes(self), **http.routes(self)})
 
     def _serve_client(self, sock: socket.socket, address: str) -> None:
         client = NsqdClient(sock, address, self.broker, self.clock, self._tls_context, self._auth_servers)
@@ -184,7 +184,7 @@ class Nsqd(Daemon):
         if not self.is_running:
             return
         for consumer, messages in self.broker.work(self.clock()):
-            _client_of(consumer).send_messages(messages)
+            consumer.client.send_messages(messages)
         due = self.broker.next_due
         if due is None:
             self._deadline.cancel()
@@ -203,7 +203,7 @@ class Nsqd(Daemon):
         channel.set_paused(paused)
         self._save_metadata()
         for consumer in channel.consumers:
-            _client_of(consumer).flush_if_full()
+            consumer.client.flush_if_full()
 
     def set_topic_paused(self, topic: Topic, paused: bool) -> None:
         """Pause or unpause a topic."""
@@ -280,11 +280,6 @@ class Nsqd(Daemon):
             topic.set_held(False, self.clock())
 
 
-def _client_of(consumer: Consumer) -> NsqdClient:
-    assert isinstance(consumer.client, NsqdClient)
-    return consumer.client
-
-
 def _close_clients(consumers: list[Consumer]) -> None:
     for consumer in consumers:
-        _client_of(consumer).abort()
+        consumer.client.abort()

@@ -19,7 +19,7 @@ from gnsq_like.server.nsqd.authorizations import Access
 from gnsq_like.server.nsqd.tcp import NsqdClient
 from gnsq_like.server.options import VERSION, NsqdOptions, version_line
 from gnsq_like.server.shared import gotext
-from gnsq_like.server.shared.tls_contexts import cipher_name, version_name
+from gnsq_like.server.shared.tls import cipher_name, version_name
 from gnsq_like.transport.compression import Deflate, Snappy
 
 #: Of a channel, by the consumers' distance.

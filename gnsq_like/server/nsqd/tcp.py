@@ -17,8 +17,7 @@ from gnsq_like.server.nsqd.auth_servers import Applicant, AuthServers
 from gnsq_like.server.nsqd.authorizations import Access
 from gnsq_like.server.nsqd.identify import ClientSettings, Negotiated
 from gnsq_like.server.shared.connection import Connection
-from gnsq_like.server.shared.handshake import shake_hands
-from gnsq_like.server.shared.tls_contexts import common_name
+from gnsq_like.server.shared.tls import common_name, shake_hands
 from gnsq_like.transport.compression import Deflate, Snappy
 from gnsq_like.transport.layered import CodecStack
 from gnsq_like.wire.frames import ERROR, HEARTBEAT, OK, OK_FRAME, RESPONSE, encode_frame, encode_messages

@@ -15,8 +15,7 @@ from gevent import socket
 
 from gnsq_like.server.nsqlookupd.registry import Producer, Registry
 from gnsq_like.server.shared.connection import Connection, Fatal
-from gnsq_like.server.shared.gojson import read_object
-from gnsq_like.server.shared.gotext import to_json
+from gnsq_like.server.shared.gotext import read_object, to_json
 from gnsq_like.wire.frames import OK
 from gnsq_like.wire.names import is_valid_name
 

@@ -19,9 +19,8 @@ from gevent import socket
 from gevent.baseserver import BaseServer
 
 from gnsq_like.addresses import join_host_port
-from gnsq_like.server.shared.acceptors import TCPServer
 from gnsq_like.server.shared.http_server import HTTPServer
-from gnsq_like.server.shared.listen import bound_address, listen, unlink_socket
+from gnsq_like.server.shared.listen import TCPServer, bound_address, listen, unlink_socket
 from gnsq_like.server.shared.wsgi import WSGIApplication
 
 

@@ -20,7 +20,6 @@ import gevent
 from gevent import socket
 from gevent.pywsgi import LoggingLogAdapter, WSGIHandler, WSGIServer
 
-from gnsq_like.server.shared.acceptors import Acceptor
 from gnsq_like.server.shared.http_body import BadBody, Body
 from gnsq_like.server.shared.http_connections import (
     BYTES_PER_SECOND,
@@ -29,6 +28,7 @@ from gnsq_like.server.shared.http_connections import (
     TooManyConnections,
 )
 from gnsq_like.server.shared.http_head import BadRequest, Head, read_head
+from gnsq_like.server.shared.listen import Acceptor
 
 #: A response's body up to this size leaves in one write with its head.
 _JOINED_BYTES = 16 * 1024

@@ -159,7 +159,7 @@ def argument(parameters: dict[str, str], name: str) -> str:
 
 
 #: Any WSGI application.
-WSGIApplication = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
+WSGIApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class Application:

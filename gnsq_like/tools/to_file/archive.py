@@ -71,15 +71,16 @@ def archive_topics(
         run.add(topics)
     else:
         greenlets.append(gevent.spawn(run.follow_topics, topic_refresh, lookupd_timeout, lookupd_connect_timeout))
-    uploader = gevent.spawn(_keep_uploading, output, threads, stop) if isinstance(output, UploadedTo) else None
+    uploads = output if isinstance(output, UploadedTo) else None
+    uploader = gevent.spawn(_keep_uploading, uploads, threads, stop) if uploads is not None else None
     try:
         stop.wait()
     finally:
         gevent.killall(greenlets)
         run.end()
-        if uploader is not None:
+        if uploads is not None and uploader is not None:
             uploader.join(STOP_TIMEOUT)
-            _upload_rest(output, threads)
+            _upload_rest(uploads, threads)
         threads.close()
     run.consumption.check()
     return run.finished
@@ -168,9 +169,8 @@ def _keep_uploading(output: UploadedTo, threads: ThreadPool, stop: Event) -> Non
             delay = min(2 * delay, _LAST_RETRY)
 
 
-def _upload_rest(output: Output, threads: ThreadPool) -> bool:
+def _upload_rest(output: UploadedTo, threads: ThreadPool) -> bool:
     """Upload all closed files; whether that succeeded. May switch."""
-    assert isinstance(output, UploadedTo)
     for path in threads.call(lambda _: list(output.waiting()), None):
         try:
             threads.call(output.upload, path)

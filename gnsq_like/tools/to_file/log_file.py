@@ -15,8 +15,8 @@ from contextlib import suppress
 
 from gnsq_like.durable_file import naming, sync_directory
 from gnsq_like.runtime.native import wall_clock
+from gnsq_like.tools.to_file.leftovers import OpenFiles
 from gnsq_like.tools.to_file.members import Compressor, new_member
-from gnsq_like.tools.to_file.notes import OpenFiles
 from gnsq_like.tools.to_file.outputs import Output
 from gnsq_like.tools.to_file.plan import FilePlan, with_revision
 

@@ -29,7 +29,7 @@ def publish(nsqd, topic, *bodies):
 
 def test_publish_and_run(project, nsqd):
     environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address}
-    for arguments, stdin in [(["one"], b""), ([], b"two\n\nthree"), (["-", "--defer", "0.1", "--null"], b"four\0")]:
+    for arguments, stdin in [(["one"], b""), ([], b"two\n\nthree"), (["-", "--defer", "0.1"], b"four\n")]:
         done = project.manage("nsq_publish", "orders", *arguments, stdin=stdin, **environment)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     with project.running("nsq_run", "book", "work", **environment) as server:
@@ -48,8 +48,6 @@ def test_publish_says_what_is_wrong(project):
     assert "CommandError: every nsqd is unreachable: no connection to 127.0.0.1:1" in done.stderr
     done = project.manage("nsq_publish", "two words", "x", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
     assert (done.returncode, "invalid topic name" in done.stderr) == (1, True)
-    done = project.manage("nsq_publish", "orders", "x", "--whole", NSQ_NSQD_TCP_ADDRESSES="127.0.0.1:1")
-    assert (done.returncode, "--null and --whole are for standard input" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(

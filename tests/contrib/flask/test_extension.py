@@ -378,8 +378,6 @@ def command():
     [
         (("gr\u00fc\u00df dich\n",), None, ["gr\u00fc\u00df dich\n".encode()], None),
         ((), b"from\x00stdin\n\ntwo", [b"from\x00stdin", b"two"], None),
-        (("--null",), b"a\nb\x00c\x00", [b"a\nb", b"c"], None),
-        (("--whole",), b"from\x00stdin\n", [b"from\x00stdin\n"], None),
         (("-", "--defer", "2.5"), b"x\ny\n", [b"x", b"y"], 2.5),
     ],
 )
@@ -413,7 +411,6 @@ def test_flask_nsq_list(command):
         ),
         (("publish", "t", "x"), {}, "Error: invalid option NSQ_NSQD_TCP_ADDRESSES"),
         (("publish", "no topic", "x"), {"NSQ_RECORD": True}, "Error: invalid topic name"),
-        (("publish", "t", "x", "--null"), {"NSQ_RECORD": True}, "Error: --null and --whole are for standard input"),
         (
             ("publish", "t", "x"),
             {"NSQ_NSQD_TCP_ADDRESSES": "127.0.0.1:1", "NSQ_TIMEOUT": 0.1},

@@ -1,6 +1,7 @@
 """The broker without I/O and with a clock that the test moves."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,6 +24,9 @@ from gnsq_like.server.options import NsqdOptions, default_node_id
 from gnsq_like.server.storage.disk_queue import DiskQueue
 from tests.support.files import memory_directory
 from tests.support.scale import share_of
+
+#: A client that the broker only passes on.
+NOBODY: Any = None
 
 WALL_NS = 1_795_230_760_000_000_000
 
@@ -56,7 +60,7 @@ class World:
     def subscribe(
         self, channel: str = "c", topic: str = "t", rdy: int = 0, sample_rate: int = 0, distance: int = ELSEWHERE
     ) -> Consumer:
-        consumer = self.broker.subscribe(topic, channel, object(), 60.0, sample_rate, self.now, distance)
+        consumer = self.broker.subscribe(topic, channel, NOBODY, 60.0, sample_rate, self.now, distance)
         consumer.set_ready(rdy)
         return consumer
 
@@ -198,7 +202,7 @@ def test_a_touched_message_times_out_when_it_should_and_once() -> None:
 def test_sampling_keeps_what_a_random_number_allows() -> None:
     numbers = iter([0.0, 0.209, 0.21, 0.99])
     broker = Broker(NsqdOptions(), random=lambda: next(numbers))
-    consumer = broker.subscribe("t", "c", None, 60.0, 20, 0.0)
+    consumer = broker.subscribe("t", "c", NOBODY, 60.0, 20, 0.0)
     consumer.set_ready(10)
     broker.publish("t", [b"kept", b"kept too", b"gone", b"gone too"], 0.0, WALL_NS)
     ((_, messages),) = broker.work(0.0)

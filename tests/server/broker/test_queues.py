@@ -4,6 +4,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,9 @@ from gnsq_like.server.broker.message import Message
 from gnsq_like.server.broker.queues import OverflowQueue, Queue
 from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
+
+#: A client that the broker only passes on.
+NOBODY: Any = None
 
 ALL = 1 << 30
 
@@ -125,7 +129,7 @@ def test_closing_writes_down_memory_and_what_else_there_is(tmp_path: Path) -> No
 def test_what_cannot_be_read_now_is_delivered_later(tmp_path: Path) -> None:
     disk = Disk(tmp_path, bound=0)
     broker = Broker(NsqdOptions(), make_queue=disk.make_queue)
-    consumer = broker.subscribe("t", "c", None, 60.0, 0, 0.0)
+    consumer = broker.subscribe("t", "c", NOBODY, 60.0, 0, 0.0)
     broker.publish("t", [b"a", b"b"], 0.0, 1)
     consumer.set_ready(5)
     with no_files():

@@ -12,7 +12,7 @@ import pytest
 from gnsq_like.errors import InvalidOption
 from gnsq_like.server import Nsqd, NsqdOptions
 from gnsq_like.server.nsqd.auth_servers import Applicant, AuthFailed, AuthServers
-from gnsq_like.server.shared.tls_contexts import cipher_name, client_context, server_context
+from gnsq_like.server.shared.tls import cipher_name, client_context, server_context
 from tests.support.certificates import write_ca, write_certificate
 from tests.support.daemons import Kind
 

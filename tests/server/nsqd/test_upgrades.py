@@ -12,7 +12,7 @@ import gevent
 import pytest
 from gevent import socket
 
-from gnsq_like.server.shared.handshake import HANDSHAKE_TIMEOUT
+from gnsq_like.server.shared.tls import HANDSHAKE_TIMEOUT
 from tests.support.certificates import (
     certificate,
     client_context,

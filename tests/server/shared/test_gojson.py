@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.server.shared.gojson import INT32_MAX, INT64_MAX, read_object
+from gnsq_like.server.shared.gotext import INT32_MAX, INT64_MAX, read_object
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -12,7 +12,6 @@ from gnsq_like.admin.history.trend import is_peek
 from gnsq_like.admin.upstream.cluster import MAX_AGE
 from gnsq_like.admin.upstream.overview import NodeTotal
 from gnsq_like.admin.upstream.rounds import UpstreamError
-from gnsq_like.admin.web.commands import command
 from gnsq_like.admin.web.pages.topic import attributes_of
 from gnsq_like.admin.web.pages.topics import sort_of
 from gnsq_like.admin.web.pages.view import Page, View
@@ -115,7 +114,7 @@ def node_page(view: View, node: str) -> Page:
         "pause": report.memory.get("gc_pause_usec_99") or None,
         "now": time.time(),
         "tombstone": {
-            topic.topic_name: command(view.cluster, "node", "tombstone", node, topic.topic_name)
+            topic.topic_name: view.cluster.command("node", "tombstone", node, topic.topic_name)
             for topic in report.topics
         },
         "is_peek": is_peek,

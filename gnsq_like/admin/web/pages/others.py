@@ -6,7 +6,6 @@ from typing import Any
 
 from gnsq_like.admin.upstream.cluster import MAX_AGE
 from gnsq_like.admin.upstream.rounds import UpstreamError
-from gnsq_like.admin.web.commands import command
 from gnsq_like.admin.web.pages.view import Page, View
 
 
@@ -25,10 +24,10 @@ def lookup_page(view: View) -> Page:
         "lookupds": view.overview.lookupds,
         "has_lookupds": view.cluster.has_lookupds,
         "nodes": view.overview.nodes,
-        "create": command(view.cluster, "channel", "create", "TOPIC", "CHANNEL"),
-        "delete": {topic: command(view.cluster, "topic", "delete", topic) for topic in inactive},
+        "create": view.cluster.command("channel", "create", "TOPIC", "CHANNEL"),
+        "delete": {topic: view.cluster.command("topic", "delete", topic) for topic in inactive},
         "delete_channel": {
-            topic: {channel: command(view.cluster, "channel", "delete", topic, channel) for channel in channels}
+            topic: {channel: view.cluster.command("channel", "delete", topic, channel) for channel in channels}
             for topic, channels in inactive.items()
         },
     }

@@ -11,7 +11,6 @@ from gnsq_like.admin.upstream.figures import ChannelFigures, connected_seconds
 from gnsq_like.admin.upstream.nodes import place_of
 from gnsq_like.admin.upstream.overview import ChannelTotal
 from gnsq_like.admin.upstream.rounds import UpstreamError
-from gnsq_like.admin.web.commands import command
 from gnsq_like.admin.web.drawing import chart
 from gnsq_like.admin.web.pages.view import Page, View
 
@@ -59,7 +58,7 @@ def topic_page(view: View, topic: str) -> Page:
         "is_dead_letter": view.options.is_dead_letter(topic),
         "commands": topic_commands(view, topic),
         "tombstone": {
-            node.node: command(view.cluster, "node", "tombstone", node.node, topic)
+            node.node: view.cluster.command("node", "tombstone", node.node, topic)
             for node in (report.figures.nodes if report else ())
         },
         "quantiles": _quantiles([each.latency for each in report.figures.nodes]) if report else [],
@@ -100,7 +99,7 @@ def _tombstoned(view: View, topic: str) -> set[str]:
 
 def topic_commands(view: View, topic: str) -> dict[str, str]:
     """The actions on a topic as commands."""
-    return {word: command(view.cluster, "topic", word, topic) for word in ("pause", "unpause", "empty", "delete")}
+    return {word: view.cluster.command("topic", word, topic) for word in ("pause", "unpause", "empty", "delete")}
 
 
 def channel_page(view: View, topic: str, channel: str) -> Page:
@@ -132,7 +131,7 @@ def channel_page(view: View, topic: str, channel: str) -> Page:
         "day": day,
         "quantiles": _quantiles([each.latency for each in figures.nodes]),
         "commands": {
-            word: command(view.cluster, "channel", word, topic, channel)
+            word: view.cluster.command("channel", word, topic, channel)
             for word in ("pause", "unpause", "empty", "delete")
         },
     }

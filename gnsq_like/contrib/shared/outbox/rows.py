@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
-from gnsq_like.contrib.shared.outbox import envelope as envelopes
+from gnsq_like.contrib import outbox as envelopes
 from gnsq_like.errors import InvalidOption
 
 #: Shards of the keys; a relay has a shard for the time of a batch. Fixed: it is in the rows, and relays of two versions

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.contrib.outbox import Event
-from gnsq_like.contrib.shared.outbox.envelope import is_json, wrap
+from gnsq_like.contrib.outbox import Event, is_json, wrap
 from gnsq_like.errors import DecodeError
 
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=5)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from functools import partial
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from gnsq_like.contrib.django.publishing import producer
-from gnsq_like.contrib.shared.standard_input import publish_input
+from gnsq_like.contrib.shared.standard_input import publish_lines
 from gnsq_like.errors import NSQError
 
 
@@ -22,21 +22,18 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """The topic, the body, the delay, and how standard input is divided."""
+        """The topic, the body and the delay."""
         parser.add_argument("topic")
         parser.add_argument("body", nargs="?", default="-", help="Sent unchanged, as UTF-8; - is standard input.")
         parser.add_argument("--defer", type=float, metavar="SECONDS", help="Deliver it later.")
-        parser.add_argument("--null", action="store_true", help="Messages of standard input end with a NUL byte.")
-        parser.add_argument("--whole", action="store_true", help="All of standard input is one message.")
 
-    def handle(self, *, topic: str, body: str, defer: float | None, null: bool, whole: bool, **_: Any) -> None:
+    def handle(self, *, topic: str, body: str, defer: float | None, **_: object) -> None:
         """Publish; a CommandError gives the reason for a failure."""
-        if (null or whole) and body != "-":
-            raise CommandError("--null and --whole are for standard input, and there is a body")
         try:
+            publish = partial(producer().publish, topic, defer=defer)
             if body == "-":
-                publish_input(sys.stdin.buffer, producer(), topic, defer=defer, null=null, whole=whole)
+                publish_lines(sys.stdin.buffer, publish)
             else:
-                producer().publish(topic, body.encode(), defer=defer)
+                publish(body.encode())
         except (NSQError, ImproperlyConfigured) as exc:
             raise CommandError(str(exc)) from exc

@@ -41,7 +41,7 @@ class Command(BaseCommand):
 
     def _run(self, database: str, once: bool, health: str | None) -> None:
         from gnsq_like.contrib.django.outbox.relaying import make_relay
-        from gnsq_like.contrib.shared.outbox.process import run_relay
+        from gnsq_like.contrib.reader_process import run_relay
 
         relay = make_relay(database)
         if once:

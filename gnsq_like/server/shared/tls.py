@@ -1,6 +1,6 @@
-"""Contexts of Python's ssl from nsqd's TLS options: for its clients, and for asking auth servers.
+"""The daemons' TLS: contexts from nsqd's options for its clients and for asking auth servers, and the handshake.
 
-The first is gevent's SSLContext: its ``wrap_socket`` lets other greenlets run even where nothing is patched. The
+The first context is gevent's: its ``wrap_socket`` lets other greenlets run even where nothing is patched. The
 second is that of ssl, because there auth servers are asked in native threads.
 """
 
@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import re
 import ssl
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from gevent.ssl import SSLContext
 
-from gnsq_like.errors import InvalidOption
+from gnsq_like.errors import InvalidOption, TLSError
 from gnsq_like.server.options import TLS_VERSIONS, NsqdOptions
+from gnsq_like.server.shared.connection import Connection
+from gnsq_like.transport.tls import Tls
+
+#: Seconds for a handshake, as nsqd has it.
+HANDSHAKE_TIMEOUT = 5.0
+#: The first byte of a TLS record of type alert or handshake.
+_FIRST_BYTES = (0x15, 0x16)
 
 
 def server_context(options: NsqdOptions) -> ssl.SSLContext | None:
@@ -83,3 +91,32 @@ def cipher_name(name: str) -> str:
     if cipher.endswith("POLY1305"):
         cipher += "_SHA256"
     return f"TLS_{parts[1]}_{parts[2]}_WITH_{cipher}"
+
+
+class HandshakeFailed(Exception):
+    """The handshake failed; the text is for the client."""
+
+
+def shake_hands(connection: Connection, context: ssl.SSLContext) -> Tls:
+    """Make a TLS handshake over the connection's socket. Switches.
+
+    :raises HandshakeFailed: TLS's alert, if there is one, has been written then
+    """
+    deadline = time.monotonic() + HANDSHAKE_TIMEOUT
+    tls = Tls(context, server_side=True)
+    try:
+        received = connection.receive_wire(deadline)
+        if received[0] not in _FIRST_BYTES:
+            raise HandshakeFailed("tls: first record does not look like a TLS handshake")
+        while not tls.handshake(received):
+            connection.output.write_wire(tls.take_output())
+            received = connection.receive_wire(deadline)
+    except TLSError as exc:
+        raise HandshakeFailed(f"tls: {exc.detail}") from exc
+    except TimeoutError:
+        raise HandshakeFailed("i/o timeout") from None
+    except EOFError:
+        raise HandshakeFailed("EOF") from None
+    finally:
+        connection.output.write_wire(tls.take_output())
+    return tls

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.server.broker.message_ids import MessageIds
+from gnsq_like.server.broker.message import MessageIds
 
 TICK_NS = 1 << 20
 NOW_NS = 1_795_230_760 * 10**9
