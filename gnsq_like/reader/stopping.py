@@ -65,6 +65,7 @@ class Stop:
         for subscription in subscriptions:
             self._flow.close(subscription)
             subscription.connection.set_rdy(0)
+            subscription.forget_dropped()
         self._waiting = self._handlers.close()
 
     def end_delivery(self) -> None:

@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 #: As many as nsqd has in flight for a connection at most.
 _MOST_OVERDUE_IDS = 2500
 
+#: Seconds within which nsqd finds that a message was not answered in time (docs/internals 2.5).
+_QUEUE_SCAN = 0.1
 #: nsqd's default of output-buffer-timeout in seconds, if its reply leaves it out (docs/internals 7.1).
 _BUFFER_TIMEOUT = 0.25
 #: Instead of the stamp of a message that is not in flight any more.
@@ -247,10 +249,13 @@ class Subscription:
         """
         overdue: list[Message] = []
         slow: list[Message] = []
+        gone: list[Message] = []
         for message in self.in_flight:
             if message.received_at + min(slow_after, self.msg_timeout - margin) > now:
                 break  # the others arrived later, and TOUCH only adds time
             if message.is_overdue:
+                if message.answer == "LOST" and _free_at(message) <= now:
+                    gone.append(message)
                 continue
             if message.timeout_at - margin <= now:
                 message.is_overdue = True
@@ -264,6 +269,8 @@ class Subscription:
             self._slow.update(slow)
             grown = len(slow) - len(were_slow)
             self.charge.reserve(len(overdue) + grown, now, slow=grown)
+        for message in gone:
+            self._forget(message)
         return overdue
 
     def was_overdue(self, error: NsqdError) -> bool:
@@ -281,6 +288,8 @@ class Subscription:
         due: float | None = None
         for message in self.in_flight:
             if message.is_overdue:
+                if message.answer == "LOST":
+                    due = _free_at(message) if due is None else min(due, _free_at(message))
                 continue
             at = message.timeout_at - margin
             if message not in self._slow:
@@ -378,11 +387,20 @@ class Subscription:
             self._touching.add(message)
 
     def drop(self, message: Message) -> None:
-        """Drop a message without an answer; nsqd delivers it again, because its connection or its time is over."""
+        """Drop a message without an answer; nsqd delivers it again, because its connection or its time is over.
+
+        One that is overdue keeps its place until nsqd has certainly taken it back.
+        """
         if native.thread_id() != self._thread:
             self._flow.hub_handle.call(self.drop, message)
             return
         message.answer = "LOST"
+        if self.alive and message.is_overdue and not self.charge.closing:
+            self._flow.plan_soon()  # which looks at when its place is free
+        else:
+            self._forget(message)
+
+    def _forget(self, message: Message) -> None:
         stamp = self.in_flight.pop(message, _GONE)
         if stamp != _GONE:
             self._flow.answered(self, [message], [stamp], Outcome.LOST)
@@ -390,9 +408,15 @@ class Subscription:
 
     def drop_left(self) -> None:
         """After the loss of the connection: drop the messages that no handler has. Never switches."""
+        self.forget_dropped()
         for message in list(self.in_flight):
             if message._is_left and message.answer is None:
                 self.drop(message)
+
+    def forget_dropped(self) -> None:
+        """The messages that were dropped need no place: there is no RDY any more. Never switches."""
+        for message in [each for each in self.in_flight if each.answer == "LOST"]:
+            self._forget(message)
 
     def answer_rest(self) -> int:
         """At the end of a stop: write the answers that were given, and requeue all other messages. Never switches.
@@ -437,3 +461,8 @@ class Subscription:
                 message.id,
                 self.address,
             )
+
+
+def _free_at(message: Message) -> float:
+    """When nsqd has certainly taken back a message that was dropped: the end of its place."""
+    return message.timeout_at + _QUEUE_SCAN

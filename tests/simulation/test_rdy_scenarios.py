@@ -11,7 +11,7 @@ import gevent
 import pytest
 
 from gnsq_like.policy.charge import Settings
-from tests.simulation import Cluster
+from tests.simulation import Cluster, simulated
 from tests.simulation.scene import SOON, Nsqd, Scene, counted_plans, scenario
 
 # --- lowering, raising, moving
@@ -449,3 +449,28 @@ def test_every_connection_gets_a_turn_in_bounded_time(
     for _ in range(40):
         scene.run(0.5)
         assert all(nsqd.used or scene.now - nsqd.rdy_log[-1][0] <= bound for nsqd in scene.nsqds)
+
+
+@simulated(nsqds=4, msg_timeout=2.0)
+def test_a_message_that_nobody_took_in_time_keeps_its_place_until_nsqd_has_it_back(cluster: Cluster) -> None:
+    """Its place was free a quarter of a second too early, and another nsqd sent a message there."""
+    reader = cluster.reader("t", "c", max_in_flight=2)
+    for number in range(4):
+        cluster.publish("t", *[b"x"] * 200, nsqd=number)
+
+    def take_slowly() -> None:
+        for message in reader:
+            message.finish()
+            gevent.sleep(1.9)
+
+    taking = gevent.spawn(take_slowly)
+    cluster.always(lambda: _used(cluster) <= 2, "the window")
+    cluster.sleep(60)
+    taking.kill()
+    assert reader.stats()["lost"] > 5
+
+
+def _used(cluster: Cluster) -> int:
+    """Places that the nsqds see in use: RDY, or more messages in flight."""
+    consumers = [client.consumer for each in cluster.nsqds for client in each.daemon.clients if client.consumer]
+    return sum(max(consumer.ready_count, consumer.in_flight_count) for consumer in consumers)
