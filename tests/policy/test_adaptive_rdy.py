@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
+from gnsq_like.policy.adaptive_rdy import LOOKS, AdaptiveRdy
 from tests.support.scale import examples
 
 
@@ -18,6 +18,8 @@ def burst_at(rate: float, share: int, *, deflated: bool) -> int:
             controller.sent(rdy, now)
         count = min(controller.burst, controller.rdy)
         now += count / rate
+        for _ in range(LOOKS):
+            controller.quiet(now)
         controller.received(count, count, now)
     return controller.burst
 
@@ -74,9 +76,11 @@ def test_silence_cuts_the_burst() -> None:
     level.target(0, 200, 0.0008)
     due = level.due
     assert due is not None
-    level.quiet(due - 0.0001)
+    for _ in range(LOOKS):
+        level.quiet(due - 0.0001)
     assert level.burst > 4
-    level.quiet(due)
+    for _ in range(LOOKS):
+        level.quiet(due)
     assert level.burst == 1
     assert level.target(0, 200, due) == 1
     assert level.due is None
