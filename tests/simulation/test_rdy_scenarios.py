@@ -14,7 +14,7 @@ import pytest
 from gnsq_like.policy import rdy
 from gnsq_like.policy.charge import Settings
 from gnsq_like.reader import flow_control
-from tests.simulation import Cluster
+from tests.simulation import Cluster, simulated
 from tests.simulation.scene import SOON, Nsqd, Scene, scenario
 
 # --- lowering, raising, moving
@@ -465,3 +465,19 @@ def test_every_connection_gets_a_turn_in_bounded_time(
     for _ in range(40):
         scene.run(0.5)
         assert all(nsqd.used or scene.now - nsqd.rdy_log[-1][0] <= bound for nsqd in scene.nsqds)
+
+
+@simulated(nsqds=0, seed=2, mem_queue_size=1_000_000)
+def test_a_process_that_reads_late_holds_no_more_than_its_window_where_segments_take_different_times(
+    cluster: Cluster,
+) -> None:
+    """An nsqd may hear of answers after another one has got their places."""
+    random = Random(2)
+    cluster.world.network.jitter = 0.0003
+    scene = Scene(cluster, 3, 200, seconds=0.0)
+    cluster.world.main.turn_seconds = lambda: random.expovariate(1 / 0.005)
+    for nsqd in scene.nsqds:
+        nsqd.publish(1333)
+    cluster.wait(lambda: scene.finished == 3 * 1333)
+    assert scene.most_used == 200
+    cluster.world.main.turn_seconds = None
