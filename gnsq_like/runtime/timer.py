@@ -94,8 +94,9 @@ class Timer:
     def set_at(self, due: float) -> None:
         """Call at ``due`` (monotonic); replaces an earlier setting."""
         self.cancel()
-        self._due = due
-        self._timer = make_timer(gevent.get_hub().loop, due - time.monotonic())
+        now = time.monotonic()
+        self._due = max(due, now)
+        self._timer = make_timer(gevent.get_hub().loop, due - now)
         # update: the loop's cached time may be stale by the duration of the current callback.
         self._timer.start(self._fire, update=True)
 

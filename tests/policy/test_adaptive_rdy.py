@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
+from gnsq_like.policy.adaptive_rdy import LOOKS, AdaptiveRdy
 from tests.support.scale import examples
 
 
@@ -18,6 +18,8 @@ def burst_at(rate: float, share: int, *, deflated: bool) -> int:
             controller.sent(rdy, now)
         count = min(controller.burst, controller.rdy)
         now += count / rate
+        for _ in range(LOOKS):
+            controller.quiet(now)
         controller.received(count, count, now)
     return controller.burst
 

@@ -7,14 +7,11 @@ import pytest
 from gnsq_like.policy.adaptive_rdy import (
     FLOOD_PATIENCE,
     FLOOD_PATIENCE_MAXIMUM,
+    LOOKS,
     PATIENCE_MINIMUM,
     PATIENCE_ROUND_TRIPS,
-    TRIAL_BELIEVED,
-    TRIAL_DOUBTS,
     TRIAL_EVERY,
     TRIAL_EVERY_MAXIMUM,
-    TRIAL_ROUNDS,
-    TRIAL_SLACK,
     AdaptiveRdy,
 )
 
@@ -22,7 +19,7 @@ from gnsq_like.policy.adaptive_rdy import (
 ROUND_TRIP = 1 / 512
 PATIENCE = PATIENCE_ROUND_TRIPS * ROUND_TRIP
 
-#: A round in a process that reads late: slow whatever the burst, and more than twice the patience without trials.
+#: A round in a process that reads late: more than twice the patience whatever the burst.
 LATE = 0.005
 
 
@@ -59,21 +56,14 @@ class Line:
         self.receive(self.burst, seconds)
         return self.burst
 
-    def quiet(self) -> None:
-        """Nothing arrives before `due`."""
+    def look(self, times: int = LOOKS) -> None:
+        """The timer for `due` is called in so many turns, and nothing has arrived."""
         self.ask()
         due = self.level.due
         assert due is not None
         self.now = due
-        self.level.quiet(due)
-
-
-def believing(share: int = 16) -> Line:
-    """A line on which a trial has shown that rounds are late whatever the burst."""
-    line = Line(0.0, share=share)
-    for _ in range(TRIAL_EVERY + TRIAL_ROUNDS):
-        line.round(LATE)
-    return line
+        for _ in range(times):
+            self.level.quiet(due)
 
 
 # --- a round
@@ -89,25 +79,30 @@ def test_a_round_of_up_to_twice_that_leaves_it() -> None:
     assert [line.round(PATIENCE * times) for times in (1.125, 1.5, 2.0)] == [8, 8, 8]
 
 
-@pytest.mark.parametrize(("arrived", "left"), [(15, 6), (10, 4), (2, 1)])
-def test_a_longer_one_cuts_it_to_what_came_within_patience(arrived: int, left: int) -> None:
+@pytest.mark.parametrize(("arrived", "left"), [(0, 1), (1, 1), (12, 6), (15, 7)])
+def test_one_that_is_unfinished_after_that_in_three_turns_cuts_it_to_what_came_within_patience(
+    arrived: int, left: int
+) -> None:
     line = Line(burst=16)
-    line.receive(arrived, 2.5 * PATIENCE)
+    if arrived:
+        line.receive(arrived, PATIENCE / 2)
+    line.look()
     assert line.burst == left
-    line.ask()
-    assert line.level.rdy == left
+    assert line.ask(in_flight=arrived) == arrived + left
 
 
-def test_silence_cuts_it_to_what_came_within_patience_too() -> None:
+def test_one_that_is_over_before_the_third_doubles_it_because_the_process_was_late() -> None:
     line = Line(burst=16)
-    line.receive(12, PATIENCE / 2)
-    line.quiet()
-    assert line.burst == 6
+    line.look(LOOKS - 1)
+    line.receive(16, 0.25 * PATIENCE)
+    assert line.burst == 32
+    line.look(LOOKS - 1)
+    assert line.burst == 32, "each round is looked for anew"
 
 
 def test_messages_that_were_late_raise_no_burst_that_was_cut() -> None:
     line = Line(burst=16)
-    line.quiet()
+    line.look()
     line.ask()
     line.receive(16, 2.5 * PATIENCE)
     assert line.burst == 1
@@ -131,16 +126,21 @@ def test_patience(round_trip: float, burst: int, patience: float) -> None:
     assert due is None if burst == 1 else due == pytest.approx(2 * patience)
 
 
-def test_a_burst_that_comes_in_parts_is_a_round_and_time_in_handlers_is_no_part_of_it() -> None:
+def test_a_burst_that_comes_in_parts_is_a_round() -> None:
     line = Line(burst=16)
-    line.receive(4, PATIENCE / 4)
-    assert line.level.due == line.now + 1.75 * PATIENCE
-    line.ask(after=PATIENCE / 8)
-    assert line.level.due == line.now + 1.75 * PATIENCE, "nsqd is waited for from when the handlers have run"
-    line.receive(6, PATIENCE / 2)
-    line.ask(after=PATIENCE / 8)
-    line.receive(6, PATIENCE / 4)
+    due = line.level.due
+    for part in (4, 6, 6):
+        assert line.level.due == due
+        line.receive(part, PATIENCE / 4)
+        line.ask()
     assert line.burst == 32
+
+
+def test_time_in_handlers_before_a_round_is_no_part_of_it() -> None:
+    line = Line(burst=8)
+    line.receive(8, 1.5 * PATIENCE)
+    line.ask(after=PATIENCE)
+    assert line.level.due == line.now + 2 * PATIENCE
 
 
 def test_the_parts_of_a_burst_may_take_its_patience_together() -> None:
@@ -217,134 +217,44 @@ def test_another_burst_is_worth_one_at_once() -> None:
 # --- trials
 
 
-def test_a_trial_shows_that_rounds_are_late_whatever_the_burst() -> None:
+def test_after_a_trial_late_rounds_double_the_burst() -> None:
     line = Line(0.0, share=16)
-    bursts = [line.round(LATE) for _ in range(TRIAL_EVERY + TRIAL_ROUNDS + 4)]
-    assert bursts == [1] * (TRIAL_EVERY - 1) + [2] * (TRIAL_ROUNDS + 1) + [4, 8, 16, 16]
+    bursts = [line.round(LATE) for _ in range(TRIAL_EVERY + 4)]
+    assert bursts == [1] * (TRIAL_EVERY - 1) + [2, 4, 8, 16, 16]
 
 
 def test_a_trial_begins_with_larger_bursts_too() -> None:
     line = Line(burst=4, share=16)
-    bursts = [line.round(1.5 * PATIENCE) for _ in range(TRIAL_EVERY + TRIAL_ROUNDS + 1)]
-    assert bursts == [4] * (TRIAL_EVERY - 1) + [8] * (TRIAL_ROUNDS + 1) + [16]
+    bursts = [line.round(1.5 * PATIENCE) for _ in range(2 * TRIAL_EVERY)]
+    assert bursts == [4] * (TRIAL_EVERY - 1) + [8] * TRIAL_EVERY + [16]
 
 
-@pytest.mark.parametrize("grows", [2.0, 4.0])
-def test_where_twice_the_burst_takes_twice_as_long_trials_become_rare(grows: float) -> None:
-    """Also where it takes so long that the round ends without the burst."""
+def test_looks_end_the_trials_of_sparse_messages_which_become_rare() -> None:
     line = Line(0.0)
-    trials: list[int] = []
-    for number in range(600):
-        before = line.burst
-        if line.round(LATE if before == 1 else grows * LATE) > before:
-            trials.append(number)
-        assert line.burst <= 2
-    gaps = [later - earlier - 1 for earlier, later in zip(trials, trials[1:], strict=False)]
-    assert trials[0] == TRIAL_EVERY - 1
-    assert gaps == [min(TRIAL_EVERY * 2 ** (n + 1), TRIAL_EVERY_MAXIMUM) for n in range(len(gaps))]
-    assert gaps[-1] == TRIAL_EVERY_MAXIMUM
-
-
-def test_a_trial_that_fails_leaves_the_burst_as_it_was() -> None:
-    line = Line(burst=4)
-    for _ in range(TRIAL_EVERY):
-        line.round(1.5 * PATIENCE)
-    assert line.burst == 8
-    line.round(1.5 * PATIENCE * 1.01 * TRIAL_SLACK)
-    rdy = line.ask()
-    assert (rdy, type(rdy)) == (4, int)
-
-
-def test_a_trial_has_to_succeed_in_all_its_rounds() -> None:
-    line = Line(0.0)
-    for _ in range(TRIAL_EVERY + TRIAL_ROUNDS - 1):
-        line.round(LATE)
-    assert line.burst == 2
-    assert line.round(1.01 * TRIAL_SLACK * LATE) == 1
-    assert line.round(LATE) == 1
+    for every in (8, 16, 32, 64, 64):
+        bursts = [line.round(LATE) for _ in range(every)]
+        assert bursts == [1] * (every - 1) + [2]
+        line.look()
+        assert line.burst == 1
 
 
 def test_after_a_success_trials_are_as_frequent_as_at_first() -> None:
-    line = Line(0.0, share=2)
+    line = Line(0.0)
     for _ in range(TRIAL_EVERY):
         line.round(LATE)
-    assert line.round(4 * LATE) == 1
-    for _ in range(2 * TRIAL_EVERY + TRIAL_ROUNDS):
+    line.look()
+    for _ in range(2 * TRIAL_EVERY):
         line.round(LATE)
-    line.quiet()
+    assert line.round(0.0) == 4
+    line.look()
     bursts = [line.round(LATE) for _ in range(TRIAL_EVERY)]
     assert bursts == [1] * (TRIAL_EVERY - 1) + [2]
 
 
-def test_one_long_silence_before_a_trial_does_not_make_it_patient() -> None:
+def test_quick_rounds_that_come_to_nothing_do_not_begin_the_count_of_slow_ones_anew() -> None:
     line = Line(0.0)
-    for _ in range(TRIAL_EVERY - 1):
-        line.round(LATE)
-    assert line.round(1.0) == 2
-    assert line.level.due is None
-    line.ask()
-    usual = TRIAL_EVERY / ((TRIAL_EVERY - 1) / LATE + 1.0)
-    assert line.level.due == pytest.approx(line.now + 2 * TRIAL_SLACK * usual)
-
-
-def test_rounds_before_the_burst_was_another_do_not_count_for_a_trial() -> None:
-    line = Line(burst=4)
-    for _ in range(TRIAL_EVERY - 1):
-        line.round(1.5 * PATIENCE)
-    line.round(PATIENCE)
-    assert line.burst == 8
-    bursts = [line.round(1.75 * PATIENCE) for _ in range(TRIAL_EVERY)]
-    assert bursts == [8] * (TRIAL_EVERY - 1) + [16]
-    line.ask()
-    due = line.level.due
-    assert due == pytest.approx(line.now + 2 * TRIAL_SLACK * 1.75 * PATIENCE), "nor does the time they took"
-
-
-def test_what_a_trial_found_is_used_for_a_number_of_rounds() -> None:
-    line = believing()
-    line.ask()
-    assert line.level.due == pytest.approx(line.now + 2 * TRIAL_SLACK * LATE)
-    bursts = [line.round(LATE) for _ in range(TRIAL_BELIEVED)]
-    assert bursts[3:] == [16] * (TRIAL_BELIEVED - 3)
-    line.ask()
-    assert line.level.due == pytest.approx(line.now + 2 * PATIENCE_MINIMUM)
-    assert line.round(LATE) < 16
-
-
-def test_the_time_that_a_trial_found_is_that_of_its_last_round_if_that_was_longer() -> None:
-    line = Line(0.0, share=16)
-    for _ in range(TRIAL_EVERY + TRIAL_ROUNDS - 1):
-        line.round(LATE)
-    line.round(1.5 * LATE)
-    line.ask()
-    assert line.level.due == pytest.approx(line.now + 2 * TRIAL_SLACK * 1.5 * LATE)
-
-
-def test_a_surplus_of_slow_rounds_ends_the_belief() -> None:
-    line = believing()
-    slow = 1.5 * TRIAL_SLACK * LATE
-    for _ in range(5):
-        line.round(LATE)
-    for _ in range(TRIAL_DOUBTS):  # so few slow ones that no other trial begins
-        line.round(slow)
-        line.round(LATE)
-    assert line.burst == 16, "each doubt was refuted"
-    for _ in range(TRIAL_DOUBTS - 1):
-        line.round(slow)
-    line.round(LATE)
-    line.round(slow)
-    line.ask()
-    assert line.level.due == pytest.approx(line.now + 2 * TRIAL_SLACK * LATE)
-    line.round(slow)
-    line.ask()
-    assert line.level.due == pytest.approx(line.now + 2 * PATIENCE_MINIMUM)
-
-
-def test_silence_ends_the_belief() -> None:
-    line = believing()
-    while line.burst < 16:
-        line.round(LATE)
-    line.quiet()
-    assert line.burst == 1
-    bursts = [line.round(LATE) for _ in range(TRIAL_EVERY)]
-    assert bursts == [1] * (TRIAL_EVERY - 1) + [2]
+    for _ in range(TRIAL_EVERY_MAXIMUM - 1):
+        assert line.round(LATE) == 1
+        assert line.round(0.0) == 2
+        line.look()
+    assert line.round(LATE) == 2

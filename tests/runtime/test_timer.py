@@ -60,6 +60,12 @@ def test_what_is_due_already_is_called_when_the_hub_comes_round(timer: Timer, ca
     assert len(calls) == 1
 
 
+def test_one_that_was_set_to_a_time_gone_by_is_not_late_by_that(timer: Timer, calls: Calls) -> None:
+    timer.set_at(time.monotonic() - 3600)
+    wait_for(lambda: calls)
+    assert timer.late < 3600
+
+
 def test_setting_it_again_takes_the_place_of_the_first(timer: Timer, calls: Calls) -> None:
     timer.set(0.001)
     due = time.monotonic() + 0.03

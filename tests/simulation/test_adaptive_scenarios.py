@@ -11,6 +11,7 @@ from random import Random
 import gevent
 import pytest
 
+from gnsq_like.policy.adaptive_rdy import TRIAL_EVERY
 from tests.simulation import Cluster
 from tests.simulation.scene import SOON, Scene, scenario
 
@@ -88,17 +89,51 @@ def test_a_flood_runs_as_fast_as_without_the_controller(cluster: Cluster, latenc
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
+@pytest.mark.parametrize("turn", [0.002, 0.005])
+@pytest.mark.parametrize("spread", [0.0, 0.5, 0.9])
 @scenario
-def test_a_flood_in_a_process_that_reads_late_reaches_the_share_too(cluster: Cluster, seconds: float) -> None:
-    took, random, count = [], Random(1), 2000
+def test_a_flood_in_a_process_that_reads_late_reaches_the_share_too(
+    cluster: Cluster, seconds: float, turn: float, spread: float
+) -> None:
+    """Turns of the hub take ``turn`` seconds, or up to ``spread`` of that more or less."""
+    took, random, count = [], Random(1), 4000
     for adaptive in (False, True):
         scene = Scene(cluster, 1, SHARE, adaptive=adaptive, seconds=seconds)
-        cluster.world.main.turn_seconds = lambda: 0.002 * (0.5 + random.random())
+        cluster.world.main.turn_seconds = lambda: turn * (1 + spread * random.uniform(-1, 1))
+        sent = scene.rdys_sent
         scene.nsqds[0].publish(count)
         took.append(cluster.wait(lambda scene=scene: scene.finished == count))  # type: ignore[misc]
+        assert scene.rdys_sent - sent < 0.05 * count
         cluster.world.main.turn_seconds = None
-    # Some forty passes, of two turns each, until a trial has shown that it is us; then as fast as ever.
-    assert took[1] - 40 * 2 * 0.002 < took[0] / 0.9
+    # A round takes up to three turns. The last of so many begins a trial; eight more reach the share, and then it is as
+    # fast as ever.
+    assert took[1] - (TRIAL_EVERY + 8) * 3 * turn < took[0] / 0.8
+
+
+@scenario
+def test_messages_that_are_handled_at_once_in_a_process_that_reads_late_pile_up_nowhere(cluster: Cluster) -> None:
+    """Three hundred a second, of which each turn could take several: rounds of one message are too few."""
+    scene, random = Scene(cluster, 1, SHARE, seconds=0.0, adaptive=True), Random(2)
+    cluster.world.main.turn_seconds = lambda: random.uniform(0.0025, 0.0075)
+    cluster.world.process("publisher").spawn(trickle, scene, 300, 10.0).join()
+    cluster.world.main.turn_seconds = None
+    assert quantile(scene, 0.5) < 0.04
+    assert quantile(scene, 0.99) < 0.15
+
+
+@scenario
+def test_a_connection_whose_messages_end_is_silent_as_soon_as_ever(cluster: Cluster) -> None:
+    """Looks at its last round do not count as time in which the process stood still."""
+    took = []
+    for adaptive in (False, True):
+        scene = Scene(cluster, 4, 10, seconds=0.4, adaptive=adaptive, low_rdy_idle_timeout=10.0)
+        for nsqd in scene.nsqds[:2]:
+            nsqd.keep_busy()
+        for nsqd in scene.nsqds[2:]:
+            nsqd.publish(40)
+        cluster.wait(lambda scene=scene: not any(nsqd.waiting for nsqd in scene.nsqds[2:]), 60)  # type: ignore[misc]
+        took.append(cluster.wait(lambda scene=scene: sorted(scene.rdys[:2]) == [4, 5], 60))  # type: ignore[misc]
+    assert took[1] == pytest.approx(took[0], abs=0.5)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05])

@@ -474,3 +474,19 @@ def _used(cluster: Cluster) -> int:
     """Places that the nsqds see in use: RDY, or more messages in flight."""
     consumers = [client.consumer for each in cluster.nsqds for client in each.daemon.clients if client.consumer]
     return sum(max(consumer.ready_count, consumer.in_flight_count) for consumer in consumers)
+
+
+@simulated(nsqds=0, seed=2, mem_queue_size=1_000_000)
+def test_a_process_that_reads_late_holds_no_more_than_its_window_where_segments_take_different_times(
+    cluster: Cluster,
+) -> None:
+    """An nsqd may hear of answers after another one has got their places."""
+    random = Random(2)
+    cluster.world.network.jitter = 0.0003
+    scene = Scene(cluster, 3, 200, seconds=0.0)
+    cluster.world.main.turn_seconds = lambda: random.expovariate(1 / 0.005)
+    for nsqd in scene.nsqds:
+        nsqd.publish(1333)
+    cluster.wait(lambda: scene.finished == 3 * 1333)
+    assert scene.most_used == 200
+    cluster.world.main.turn_seconds = None
