@@ -19,7 +19,6 @@ from tests.support.commands import PATIENCE
 from tests.support.daemons import running_nsqd, running_nsqlookupd
 from tests.support.tools import (
     COMMAND,
-    NOBODY,
     TOOL_KINDS,
     Tool,
     counts,
@@ -307,12 +306,6 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
             == f"Error: {tmp_path}/file/out/.to-file-{os.getuid()}: Not a directory"
         )
         assert unfinished(nsqd, "t", "nsq_to_file") == 1
-
-
-def test_nobody_listens(tmp_path: Path) -> None:
-    done = run_tool("to-file", "--topic=t", f"--nsqd-tcp-address={NOBODY}", f"--output-dir={tmp_path}")
-    assert done.returncode == 1
-    assert re.fullmatch(f"Error: .*{NOBODY}.*", done.stderr.decode().splitlines()[-1])
 
 
 def test_it_waits_for_nsqlookupds_and_topics(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from tests.support.tools import (
     fill,
     go_tool,
     numbered,
-    run_tool,
     running_tool,
     unfinished,
 )
@@ -207,11 +206,3 @@ def test_the_same_messages_give_the_requests_of_nsq_to_http(more: list[str]) -> 
                 ]
 
     assert made["ours"] == made["theirs"]
-
-
-def test_nobody_listens() -> None:
-    done = run_tool("to-http", "-topic=t", f"-nsqd-tcp-address={NOBODY}", f"-post=http://{NOBODY}/")
-    assert done.returncode == 1
-    last = done.stderr.decode().splitlines()[-1]
-    assert last.startswith("Error: ")
-    assert NOBODY in last

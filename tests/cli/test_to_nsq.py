@@ -17,7 +17,6 @@ from tests.support.tools import (
     fill,
     go_tool,
     numbered,
-    run_tool,
     running_tool,
     taken,
     unfinished,
@@ -150,11 +149,3 @@ def test_a_missing_field_whose_value_is_required_stays() -> None:
             tool.wait_for_line('no field "a"')
             wait_until(lambda: counts(there, "t", "check")["depth"] == 1, PATIENCE)
             assert tool.end() == 0
-
-
-def test_nobody_listens() -> None:
-    done = run_tool("to-nsq", "-topic=t", f"-nsqd-tcp-address={NOBODY}", f"-destination-nsqd-tcp-address={NOBODY}")
-    assert done.returncode == 1
-    last = done.stderr.decode().splitlines()[-1]
-    assert last.startswith("Error: ")
-    assert NOBODY in last

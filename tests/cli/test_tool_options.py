@@ -96,19 +96,6 @@ def test_a_value_may_begin_with_a_dash() -> None:
     assert values(*NSQD, "--header", "-topic: x")["headers"] == ("-topic: x",)
 
 
-@pytest.mark.parametrize(
-    ("args", "word"),
-    [
-        (["-topik=x"], "--topic"),
-        (["--gzzip"], "--gzip"),
-        (["-x"], "-x"),
-        (["-nsqd-tcp-adress=y"], "--nsqd-tcp-address"),
-    ],
-)
-def test_an_unknown_flag_is_named_and_a_similar_one_proposed(args: list[str], word: str) -> None:
-    assert word in refusal(*NSQD, *args)
-
-
 # -- where values come from -------------------------------------------------------------------------
 
 
@@ -185,15 +172,6 @@ def test_the_top_of_the_file_may_name_what_only_others_have(tmp_path: Path) -> N
 # -- addresses and the client's options -------------------------------------------------------------
 
 
-def test_an_address_is_required() -> None:
-    assert "--nsqd-tcp-address or --lookupd-http-address required" in refusal("--topic=t")
-
-
-def test_both_kinds_of_addresses_on_the_command_line_are_an_error() -> None:
-    both = [*NSQD, "--lookupd-http-address=x:1"]
-    assert "use --nsqd-tcp-address or --lookupd-http-address not both" in refusal(*both)
-
-
 def test_the_command_line_beats_the_other_kind_in_the_environment() -> None:
     env = {"NSQ_NSQD_TCP_ADDRESSES": "e:1", "NSQ_LOOKUPD_HTTP_ADDRESSES": "e:2"}
     assert values(*NSQD, env=env)["reading"]["nsqd_tcp_addresses"] == ("127.0.0.1:4150",)
@@ -214,12 +192,6 @@ def test_a_flag_is_for_both_sides_and_a_pair_for_one() -> None:
     assert producer["client_id"] == "me"
     assert "linger" not in consumer
     assert consumer["user_agent"].startswith("copy/")
-
-
-def test_a_secret_is_in_no_error() -> None:
-    line = refusal(*NSQD, "--producer-opt", "auth_secrt,sesame")
-    assert "auth-secrt" in line
-    assert "sesame" not in line
 
 
 def test_every_option_of_the_client_has_a_flag_and_a_description() -> None:

@@ -153,7 +153,3 @@ def test_addresses_from_the_environment_and_a_file(tmp_path: Path) -> None:
         assert printed("delete", "clicks", f"--config={config}") == "topic clicks: deleted at 1 nsqd\n"
         config.write_text("[topic]\njsn = true\n")
         assert "there is no option jsn; did you mean json?" in failed("list", f"--config={config}", status=2)
-
-
-def test_version() -> None:
-    assert printed("list", "--version").startswith("gnsq-like topic list ")

@@ -15,7 +15,8 @@ from gnsq_like.errors import InvalidOption, UsageError
 from gnsq_like.options import ConnectionOptions, ProducerOptions, ReaderOptions, make_options
 
 CLASSES = [ConnectionOptions, ProducerOptions, ReaderOptions]
-ALL = [(cls, option) for cls in CLASSES for option in fields(cls)]
+#: Each option once; those of connections are the same fields in all of them.
+ALL = list({option: (cls, option) for cls in reversed(CLASSES) for option in fields(cls)}.values())
 NUMBERS = [each for each in ALL if each[1].metadata["kind"] in (int, float)]
 
 

@@ -56,9 +56,10 @@ def kept(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", _MODULES, ids=lambda path: str(path.relative_to(_ROOT)))
-def test_no_module_keeps_the_clock(path: Path) -> None:
-    assert kept(path.read_text()) == []
+def test_no_module_keeps_the_clock() -> None:
+    found = {str(path.relative_to(_ROOT)): kept(path.read_text()) for path in _MODULES}
+    assert len(found) > 100
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_the_search_finds_what_is_kept() -> None:

@@ -13,7 +13,7 @@ from gnsq_like.errors import InvalidOption
 from gnsq_like.server import Nsqd, NsqdOptions
 from gnsq_like.server.daemon_process import DaemonFailed
 from tests.support.daemons import KINDS, Kind, Process, Running, running_nsqd, wait_for
-from tests.support.data_paths import REAL, bodies, consume, data_files, make_channel, nsqd_at
+from tests.support.data_paths import REAL, bodies, consume, data_files, make_channel, nsqd_at, take
 from tests.support.raw import Client, channel_stats, get, mpub_body, post, sized, stats, topic_stats
 
 ANYWHERE: dict[str, Any] = {"tcp_address": "127.0.0.1:0", "http_address": "127.0.0.1:0"}
@@ -172,6 +172,18 @@ def test_without_memory_everything_waits_on_disk(kind: Kind, tmp_path: Path) -> 
         assert figures["backend_depth"] == 5
 
 
+def test_the_order_is_kept_through_memory_and_disk(tmp_path: Path) -> None:
+    with nsqd_at(tmp_path, "ours", mem_queue_size=10, max_bytes_per_file=20_000) as nsqd:
+        with Client(nsqd.tcp_address) as client:
+            client.publish("t", *bodies(6000))  # more than moves to a channel at once
+        with Client(nsqd.tcp_address) as client, Client(nsqd.tcp_address) as publisher:
+            client.subscribe("t", rdy=50)
+            found = take(client, 3000)
+            publisher.publish("t", *bodies(500, first=6000))
+            found += take(client, 3500)
+        assert [message.body for message in found] == bodies(6500)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_53_a_deferral_is_lost_through_the_topics_disk_queue(kind: Kind, tmp_path: Path) -> None:
     with nsqd_at(tmp_path, kind, mem_queue_size=0) as nsqd, Client(nsqd.tcp_address) as client:
@@ -179,6 +191,15 @@ def test_53_a_deferral_is_lost_through_the_topics_disk_queue(kind: Kind, tmp_pat
         client.expect(b"OK")
         client.subscribe("t", rdy=1)
         assert client.message().body == b"x"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_54_an_ephemeral_queue_drops_what_overflows(kind: Kind, tmp_path: Path) -> None:
+    with nsqd_at(tmp_path, kind, mem_queue_size=2) as nsqd, Client(nsqd.tcp_address) as client:
+        client.publish("t#ephemeral", *bodies(10))
+        figures = topic_stats(nsqd.http_address, "t#ephemeral")
+        assert (figures["depth"], figures["message_count"]) == (2, 10)
+        assert data_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
