@@ -7,4 +7,4 @@ from gnsq_like import Producer
 address = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:4150"
 with Producer(address) as producer:
     for number in range(10):
-        producer.publish("clicks", b"click %d" % number)  # returns at nsqd's OK, or raises
+        producer.publish("clicks", b"click %d" % number)  # returns at nsqd's OK

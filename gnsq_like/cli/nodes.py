@@ -86,7 +86,7 @@ def ping(daemons: Daemons, as_json: bool, verbose: bool) -> None:
     The given ones, and the nsqds that the nsqlookupds know. An nsqd that cannot write to its disk answers, and is not
     well. The exit status is 1 if one of them is not well.
     """
-    from gnsq_like.tools.pinging import ping
+    from gnsq_like.tools.daemons import ping
 
     found = result_of(lambda: ping(daemons))
     if as_json:

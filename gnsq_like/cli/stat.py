@@ -18,8 +18,8 @@ from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, Integer, option, switch
 
 if TYPE_CHECKING:
+    from gnsq_like.tools.counting import Report
     from gnsq_like.tools.daemons import Daemons
-    from gnsq_like.tools.rates import Report
     from gnsq_like.tools.sources import Unreachable
 
 #: Lines between two headings.
@@ -57,8 +57,8 @@ def stat(
     They are sums over all nsqds. INGRESS are messages a second that came into the channel, EGRESS those that left its
     depth. An nsqd that does not answer is a warning, and missing in the sums.
     """
+    from gnsq_like.tools.counting import report_once, reports
     from gnsq_like.tools.operations import check_name
-    from gnsq_like.tools.rates import report_once, reports
 
     if not topic or not channel:
         raise click.UsageError("--topic and --channel are required")

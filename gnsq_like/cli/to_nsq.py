@@ -64,9 +64,8 @@ def to_nsq(
         raise click.UsageError("--destination-nsqd-tcp-address required")
 
     def run(stop: Event) -> None:
-        from gnsq_like.tools.json_filter import JSONFilter
         from gnsq_like.tools.sources import Source
-        from gnsq_like.tools.to_nsq import copy_topics
+        from gnsq_like.tools.to_nsq import JSONFilter, copy_topics
 
         json_filter = JSONFilter(require_json_field, require_json_value, kept_fields)
         copy_topics(

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import random
 import re
 from collections.abc import Callable, Sequence
 from itertools import compress
+from typing import Any
 
 from gevent.event import Event
 
-from gnsq_like import Message
-from gnsq_like.errors import InvalidOption
-from gnsq_like.tools.channel_guard import ChannelGuard
+from gnsq_like import LookupdClient, Message, NsqdHTTPClient, NsqdNode
+from gnsq_like.addresses import join_host_port, parse_address
+from gnsq_like.errors import HTTPError, InvalidOption, NSQError
 from gnsq_like.tools.consuming import Consumption, Gathering, give_back, in_a_thread
-from gnsq_like.tools.sources import Source
+from gnsq_like.tools.sources import Source, Unreachable
+from gnsq_like.wire.names import is_ephemeral
+
+logger = logging.getLogger(__name__)
+
 
 #: Seconds for a last write, whose reader may have stopped reading.
 _STOP_TIMEOUT = 2.0
+#: Seconds for a request.
+_TIMEOUT = 5.0
 
 
 def tail(
@@ -114,3 +122,136 @@ class _Screen:
     def close(self) -> None:
         """May switch."""
         self._threads.close()
+
+
+class ChannelRefused(NSQError):
+    """The channel is not there, and making it might do harm.
+
+    :ivar topic: the topic
+    :ivar reason: why
+    """
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(topic, reason)
+        self.topic = topic
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}: {self.reason}"
+
+
+class ChannelGuard:
+    """Keeps a tool from making a channel that nobody asked for: checks the nsqds of a source before it subscribes.
+
+    A topic without channels keeps its messages, and its first channel takes them all: one for a quick look would
+    swallow the backlog of consumers that are yet to come. And a durable channel that a look leaves behind collects
+    messages for ever. Only nsqd itself knows its channels, by its HTTP API.
+
+    :param channel: the channel that the tool will use
+    :param nsqd_http_addresses: of the source's nsqds, for those whose HTTP port is not the TCP port + 1
+    """
+
+    def __init__(self, source: Source, channel: str, nsqd_http_addresses: Sequence[str] = ()) -> None:
+        self._source = source
+        self._channel = channel
+        self._http_addresses = nsqd_http_addresses
+
+    def check(self, topic: str) -> None:
+        """Ask all nsqds that have the topic now. May switch.
+
+        :raises ChannelRefused: no nsqd has the topic, or one of them would make the channel, or cannot be asked
+        :raises Unreachable: no nsqlookupd answers, or an nsqd does not
+        """
+        if self._source.lookupd_http_addresses:
+            addresses = self._found(topic)
+        else:
+            addresses = list(self._http_addresses or map(_http_address_of, self._source.nsqd_tcp_addresses))
+        states = [self._channels(address, topic) for address in addresses]
+        if all(channels is None for channels in states):
+            raise ChannelRefused(topic, "no nsqd has it; --create waits for it, or makes it")
+        for address, channels in zip(addresses, states, strict=True):
+            self._judge(topic, address, channels)
+
+    def filter_for(self, topic: str) -> Callable[[NsqdNode], bool]:
+        """A ``discovery_filter`` that makes the same check of nsqds that appear later, and leaves them out."""
+        accepted: set[str] = set()
+
+        def is_wanted(node: NsqdNode) -> bool:
+            if node.tcp_address in accepted:
+                return True
+            try:
+                self._judge(topic, node.http_address, self._channels(node.http_address, topic))
+            except NSQError as exc:
+                logger.warning("%s is left out: %s", node.tcp_address, exc)
+                return False
+            accepted.add(node.tcp_address)
+            return True
+
+        return is_wanted
+
+    def _judge(self, topic: str, address: str, channels: list[str] | None) -> None:
+        if channels is None or self._channel in channels:
+            return  # without the topic there is no backlog
+        if not channels:
+            what = f"it has no channel at {address}, and the first one takes all its messages"
+            raise ChannelRefused(topic, f"{what}; --create does that")
+        if not is_ephemeral(self._channel):
+            raise ChannelRefused(topic, f"it has no channel {self._channel} at {address}; --create makes it")
+
+    def _channels(self, address: str, topic: str) -> list[str] | None:
+        """The channels of a topic at an nsqd; None if it does not have the topic."""
+        try:
+            with NsqdHTTPClient(address, _TIMEOUT) as client:
+                topics: list[dict[str, Any]] = client.stats(topic, include_clients=False, include_mem=False)["topics"]
+        except HTTPError as exc:
+            raise Unreachable({address: exc}) from exc
+        return [each["channel_name"] for each in topics[0]["channels"]] if topics else None
+
+    def _found(self, topic: str) -> list[str]:
+        """The HTTP addresses of the nsqds that have the topic, according to the nsqlookupds."""
+        found: set[str] = set()
+        errors: dict[str, NSQError] = {}
+        clients: list[LookupdClient] = self._source.lookupds(_TIMEOUT)
+        for client in clients:
+            try:
+                found |= {node.http_address for node in client.lookup(topic, missing_ok=True).producers}
+            except HTTPError as exc:
+                errors[client.url] = exc
+            finally:
+                client.close()
+        if len(errors) == len(clients):
+            raise Unreachable(errors)
+        return sorted(found)
+
+
+def _http_address_of(tcp_address: str) -> str:
+    """The HTTP address of an nsqd: that of the next port, if the same nsqd answers there. May switch.
+
+    :raises ChannelRefused: it does not
+    """
+    address = parse_address(tcp_address)
+    guess = join_host_port(address.host, address.port + 1) if not address.path and address.port < 65535 else ""
+    try:
+        with NsqdHTTPClient(guess, _TIMEOUT) as client:
+            if client.info().tcp_port == address.port:
+                return guess
+    except NSQError:
+        pass
+    raise HTTPAddressUnknown(tcp_address)
+
+
+class HTTPAddressUnknown(NSQError):
+    """An nsqd cannot be asked for its channels.
+
+    :ivar address: its TCP address
+    """
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+    def __str__(self) -> str:
+        return (
+            f"cannot ask the nsqd at {self.address} for its channels: give its --nsqd-http-address, "
+            "or --create to subscribe anyway"
+        )

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.admin.history.changes import differences
 from gnsq_like.admin.history.columns import COARSE_COUNT, FINE_COUNT, METRICS, Columns, Figures
-from gnsq_like.admin.history.recorder import Recorder
+from gnsq_like.admin.history.recorder import Recorder, differences
 from gnsq_like.admin.history.store import Store
 from gnsq_like.admin.history.trend import (
     Trend,
@@ -28,8 +27,7 @@ from gnsq_like.admin.history.trend import (
     trend_of,
 )
 from gnsq_like.admin.options import AdminOptions
-from gnsq_like.admin.upstream.departures import KEPT, Departures
-from gnsq_like.admin.upstream.nodes import Node
+from gnsq_like.admin.upstream.nodes import KEPT, Departures, Node
 from gnsq_like.admin.upstream.overview import ChannelTotal, NodeTotal, Overview, TopicTotal
 from gnsq_like.admin.web import words
 from gnsq_like.admin.web.drawing import chart

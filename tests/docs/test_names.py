@@ -17,6 +17,8 @@ from gnsq_like.contrib.workers import master, pages
 from gnsq_like.contrib.workers.plan import flags
 from gnsq_like.errors import TLSError
 from gnsq_like.options import ConnectionOptions
+from gnsq_like.server import Nsqd
+from gnsq_like.server.nsqd import http, information
 from tests.support.pages import DOCS, page, section
 
 ROOT = DOCS.parent
@@ -100,6 +102,14 @@ def test_the_page_about_security_has_its_options_and_the_kinds_of_tls_errors() -
     assert missing(names[names.index("tls_v1") : names.index("topology_region")], text, "{}") == []
     listed = text.partition("``kind``")[2].partition("Compression\n")[0]
     assert {*re.findall(r"``([a-z_]+)``  ", listed), "not_yet_valid"} - {"kind"} == set(TLSError.TEXTS)
+
+
+def test_each_route_of_nsqd_is_on_the_page_of_nsqs_api_or_on_one_of_ours() -> None:
+    nsqd = Nsqd(tcp_address="127.0.0.1:0", http_address="127.0.0.1:0")
+    routes = {**information.routes(nsqd), **http.routes(nsqd)}
+    text = page("internals/nsqd.rst") + page("daemons.rst") + page("statements.rst")
+    unknown = [path for path in routes if path.partition("<")[0] not in text and "/pprof/" not in path]
+    assert unknown == [], "what NSQ's own nsqd lacks stands in docs/daemons.rst"
 
 
 # -- metrics, processes -------------------------------------------------------------------------

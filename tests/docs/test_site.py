@@ -89,7 +89,7 @@ def test_every_option_of_the_admin_and_of_spark_is_in_the_reference() -> None:
     for module, name in (
         ("admin.options", "AdminOptions"),
         ("spark.options", "SourceOptions"),
-        ("spark.sink.publishing", "SinkOptions"),
+        ("spark.sink", "SinkOptions"),
     ):
         if module.startswith("spark"):
             pytest.importorskip("pyarrow")

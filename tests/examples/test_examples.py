@@ -105,7 +105,7 @@ def test_the_reader_prints_the_published_messages(kind: Kind) -> None:
                 rest, _ = reader.communicate()
             finally:
                 reader.kill()
-        assert sorted(line.split(maxsplit=2)[2] for line in lines) == [
+        assert sorted(line.split(maxsplit=1)[1] for line in lines) == [
             f"b'click {number}' {nsqd.tcp_address}\n" for number in range(10)
         ]
         assert (reader.returncode, rest) == (0, "")

@@ -16,7 +16,7 @@ from tests.support.spark_engine import PATIENT
 pytest.importorskip("pyspark")
 
 from gnsq_like.spark.options import named_options
-from gnsq_like.spark.sink.publishing import SinkOptions
+from gnsq_like.spark.sink import SinkOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

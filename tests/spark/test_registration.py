@@ -108,7 +108,11 @@ def test_an_installed_package_needs_no_register(tmp_path: Path) -> None:
 def _copy_sources(target: Path) -> None:
     """Copy the files of a release; building them elsewhere leaves nothing in the checkout."""
     files = [path for path in ROOT.glob("gnsq_like/**/*") if path.suffix in {".py", ".typed", ".html"}]
-    for file in (*files, *(ROOT / name for name in ("setup.cfg", "setup.py", "README.rst", "LICENSE"))):
+    for file in (
+        *files,
+        *ROOT.glob("toplevel/*.py"),
+        *(ROOT / name for name in ("setup.cfg", "setup.py", "README.rst", "LICENSE")),
+    ):
         copy = target / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(file.read_bytes())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gnsq_like.tools.json_filter import FieldMissing, JSONFilter
+from gnsq_like.tools.to_nsq import FieldMissing, JSONFilter
 
 
 @pytest.mark.parametrize(

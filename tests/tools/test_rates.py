@@ -1,7 +1,6 @@
 """Rates between two answers of nsqds."""
 
-from gnsq_like.tools.counting import ChannelCount
-from gnsq_like.tools.rates import renew_rates
+from gnsq_like.tools.counting import ChannelCount, renew_rates
 
 
 def count(messages: int, depth: int) -> ChannelCount:

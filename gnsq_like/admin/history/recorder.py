@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import gevent
 
 from gnsq_like.admin.history.alerts import Alert, Alerts, alerts_of
-from gnsq_like.admin.history.changes import Change, ChangeLog, differences
 from gnsq_like.admin.history.columns import FINE_SECONDS, Columns
 from gnsq_like.admin.history.store import Store
-from gnsq_like.admin.history.trend import Trend, figures_of, topic_trend, total, trend_of
+from gnsq_like.admin.history.trend import Trend, figures_of, is_peek, topic_trend, total, trend_of
 from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.overview import Overview
 
@@ -26,6 +25,8 @@ _T = TypeVar("_T")
 
 #: Seconds that trends look back, and between two overviews that are kept for them.
 _WINDOW, _STEP = 60.0, 5.0
+#: Changes that are remembered.
+KEPT = 200
 
 
 class Recorder:
@@ -145,3 +146,67 @@ class Recorder:
     def _note(self, alert: Alert, at: float, begins: bool) -> None:
         text, kind = (alert.text, "bad") if begins else (f"over: {alert.text}", "good")
         self.changes.add(Change(at, text, alert.topic, alert.channel, alert.node, kind))
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that changed."""
+
+    #: Seconds since the epoch.
+    at: float
+    text: str
+    topic: str = ""
+    channel: str = ""
+    node: str = ""
+    #: "" for neutral, "bad" or "good".
+    kind: str = ""
+
+
+def differences(old: Overview, new: Overview) -> Iterator[Change]:
+    """What is different in the newer overview. Where a node is missing, its topics count as unchanged."""
+    at = new.at
+    before = {total.node.address: total for total in old.nodes}
+    after = {total.node.address: total for total in new.nodes}
+    for address in after.keys() - before.keys():
+        yield Change(at, "node joined", node=address, kind="good")
+    for address in before.keys() - after.keys():
+        yield Change(at, "node left", node=address, kind="bad")
+    for address in after.keys() & before.keys():
+        if bool(before[address].problem) != bool(after[address].problem):
+            is_down = bool(after[address].problem)
+            yield Change(at, "node down" if is_down else "node up", node=address, kind="bad" if is_down else "good")
+    is_whole = not any(total.problem for total in (*old.nodes, *new.nodes)) and before.keys() == after.keys()
+    if not is_whole:
+        return
+    for name in new.topics.keys() - old.topics.keys():
+        yield Change(at, "topic created", topic=name)
+    for name in old.topics.keys() - new.topics.keys():
+        yield Change(at, "topic deleted", topic=name)
+    for name in new.topics.keys() & old.topics.keys():
+        was, topic = old.topics[name], new.topics[name]
+        if bool(was.paused) != bool(topic.paused):
+            yield Change(at, "topic paused" if topic.paused else "topic unpaused", topic=name)
+        for channel in topic.channels.keys() - was.channels.keys():
+            if not is_peek(channel):
+                yield Change(at, "channel created", topic=name, channel=channel)
+        for channel in was.channels.keys() - topic.channels.keys():
+            if not is_peek(channel):
+                yield Change(at, "channel deleted", topic=name, channel=channel)
+        for channel in topic.channels.keys() & was.channels.keys():
+            was_paused, is_paused = bool(was.channels[channel].paused), bool(topic.channels[channel].paused)
+            if was_paused != is_paused:
+                yield Change(at, f"channel {'paused' if is_paused else 'unpaused'}", topic=name, channel=channel)
+
+
+class ChangeLog:
+    """The last changes; the newest is last."""
+
+    def __init__(self) -> None:
+        self._changes: deque[Change] = deque(maxlen=KEPT)
+
+    def add(self, change: Change) -> None:
+        self._changes.append(change)
+
+    def recent(self, count: int, since: float = 0.0) -> list[Change]:
+        """The last ones, the newest first."""
+        return [change for change in reversed(self._changes) if change.at > since][:count]

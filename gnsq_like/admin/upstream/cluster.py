@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from gnsq_like.admin.upstream.departures import REGISTERS_WITHIN, Departures
 from gnsq_like.admin.upstream.figures import (
     ChannelFigures,
     TopicFigures,
@@ -23,7 +22,7 @@ from gnsq_like.admin.upstream.figures import (
     sum_of_channels,
     sum_of_topics,
 )
-from gnsq_like.admin.upstream.nodes import Node, from_info, from_lookupd, in_order, unite
+from gnsq_like.admin.upstream.nodes import REGISTERS_WITHIN, Departures, Node, from_info, from_lookupd, in_order, unite
 from gnsq_like.admin.upstream.overview import NodeStats, NodeTotal, Overview, add_node, read_stats
 from gnsq_like.admin.upstream.rounds import Round, UpstreamError, Upstreams
 from gnsq_like.admin.upstream.shared import Shared

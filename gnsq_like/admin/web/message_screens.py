@@ -8,7 +8,7 @@ from typing import Any
 from flask import Response, request
 from werkzeug.wrappers import Response as AnyResponse
 
-from gnsq_like.admin.messages.peek import MOST_MESSAGES, SECONDS
+from gnsq_like.admin.peek import MOST_MESSAGES, SECONDS
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.web.operations import Target
 from gnsq_like.admin.web.pages.view import Page, View
@@ -58,7 +58,7 @@ class MessageScreens:
     def _peek_page(self, view: View, topic: str) -> Page:
         look = self._site.peeks.find(view.cluster.name, topic)
         if look is None:
-            return Page("missing.html", topic, {"what": "look at", "name": topic, "why": "It has ended."}, status=404)
+            return Page("error.html", topic, {"what": "look at", "name": topic, "why": "It has ended."}, status=404)
         values = {
             "topic": topic,
             "messages": look.messages[::-1],

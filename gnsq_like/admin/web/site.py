@@ -14,9 +14,9 @@ from gnsq_like.admin.history.alerts import Alert, all_of
 from gnsq_like.admin.history.columns import FINE_SECONDS
 from gnsq_like.admin.history.recorder import Recorder
 from gnsq_like.admin.history.store import Store
-from gnsq_like.admin.messages.letters import Letters
-from gnsq_like.admin.messages.peek import Peeks
+from gnsq_like.admin.letters import Letters
 from gnsq_like.admin.options import AdminOptions
+from gnsq_like.admin.peek import Peeks
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.graphite import Graphite

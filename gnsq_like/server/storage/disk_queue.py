@@ -36,12 +36,12 @@ from contextlib import suppress
 
 from gnsq_like.durable_file import naming
 from gnsq_like.server.storage.atomic_file import AtomicFile, Draft
-from gnsq_like.server.storage.queue_files import QueueFiles
-from gnsq_like.server.storage.records import (
+from gnsq_like.server.storage.queue_files import (
     HEADER,
     HEADER_BYTES,
     SIZE_BYTES,
     Damaged,
+    QueueFiles,
     Record,
     RecordReader,
     count_records,

@@ -27,8 +27,7 @@ from gnsq_like.spark.pipeline.metrics import GROWTH, MOST_ATTEMPTS, SHORTEST, Gr
 from gnsq_like.spark.pipeline.owners import Owner
 from gnsq_like.spark.pipeline.parse import WHY
 from gnsq_like.spark.pipeline.reachable import check_sink
-from gnsq_like.spark.pipeline.table_writer import TableWriter
-from gnsq_like.spark.pipeline.targets import Reading, Target, Targets
+from gnsq_like.spark.pipeline.targets import Reading, TableWriter, Target, Targets
 from gnsq_like.spark.pipeline.transform import PART, Transform, is_of_data, key_of
 
 if TYPE_CHECKING:

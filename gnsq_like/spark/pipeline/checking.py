@@ -21,7 +21,7 @@ from gnsq_like.spark.pipeline.destinations import check_table
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.transform import load_function
-from gnsq_like.spark.sink.publishing import SinkOptions
+from gnsq_like.spark.sink import SinkOptions
 from gnsq_like.spark.source.daemons import Daemons
 
 #: Bytes that must be free where the pipeline writes.

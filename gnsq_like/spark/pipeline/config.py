@@ -19,7 +19,7 @@ from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.spark.options import SourceOptions, duration, duration_from, number, option, parse_options, size
 from gnsq_like.spark.pipeline.by_topic import OF_FORMAT, check_topics, of_one, options_of, place_of, with_topics
 from gnsq_like.spark.pipeline.transform import check_given
-from gnsq_like.spark.sink.publishing import SinkOptions
+from gnsq_like.spark.sink import SinkOptions
 
 
 def _above_zero(read: Callable[[str], float]) -> Callable[[str], float]:

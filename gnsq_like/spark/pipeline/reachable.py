@@ -12,7 +12,7 @@ from gnsq_like.addresses import parse_address
 from gnsq_like.errors import NSQError
 from gnsq_like.spark.options import connection_options
 from gnsq_like.spark.pipeline.faults import NotBegun
-from gnsq_like.spark.sink.publishing import SinkOptions
+from gnsq_like.spark.sink import SinkOptions
 
 #: Seconds for each of them; they are asked at once.
 _PATIENCE = 5.0

@@ -27,7 +27,7 @@ from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.run import check_settings, session_for
 from gnsq_like.spark.pipeline.transform import first_line
-from gnsq_like.spark.sink.publishing import SinkOptions
+from gnsq_like.spark.sink import SinkOptions
 from gnsq_like.spark.tables.data_file import hour_of
 
 if TYPE_CHECKING:

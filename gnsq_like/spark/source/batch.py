@@ -22,7 +22,7 @@ from gnsq_like import Connection
 from gnsq_like.errors import NSQError
 from gnsq_like.spark.options import SourceOptions, check_schema, parse_options
 from gnsq_like.spark.source.daemons import Daemons
-from gnsq_like.spark.source.message_buffer import MessageBuffer
+from gnsq_like.spark.source.executor import MessageBuffer
 from gnsq_like.spark.source.plan import by_log, make_plan
 from gnsq_like.spark.staging.offsets import Offset, Part, TopicChannel
 from gnsq_like.spark.staging.segments import RawMessage, Rows, encode_segment

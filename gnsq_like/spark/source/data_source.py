@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from gnsq_like.spark.sink.data_writer import NsqStreamWriter, NsqWriter
+    from gnsq_like.spark.sink import NsqStreamWriter, NsqWriter
     from gnsq_like.spark.source.batch import NsqBatchReader
     from gnsq_like.spark.source.stream import NsqStreamReader
 
@@ -64,14 +64,14 @@ class NsqDataSource(DataSource):
     @without_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> NsqWriter:
         """For ``DataFrame.write``: publishes the rows."""
-        from gnsq_like.spark.sink.data_writer import NsqWriter, sink_options
+        from gnsq_like.spark.sink import NsqWriter, sink_options
 
         return NsqWriter(schema, overwrite, sink_options(self.options))
 
     @without_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> NsqStreamWriter:
         """For ``DataFrame.writeStream``: publishes each batch."""
-        from gnsq_like.spark.sink.data_writer import NsqStreamWriter, sink_options
+        from gnsq_like.spark.sink import NsqStreamWriter, sink_options
 
         return NsqStreamWriter(schema, overwrite, sink_options(self.options))
 

@@ -114,7 +114,9 @@ def test_a_post_has_everything_in_its_body(kind: Kind, auth: AuthServer) -> None
     with running_nsqd(kind, **options) as nsqd, Client(nsqd.tcp_address) as client:
         authorize(client, b's<&\xe2\x82"')
     body = rb'{"common_name":[""],"remote_ip":["127.0.0.1"],"secret":["s\u003c\u0026\ufffd\ufffd\""],"tls":["false"]}'
-    assert auth.bodies == [("application/json", body)]
+    # From Go 1.27 on, its JSON has U+FFFD as it is.
+    found = [(kind, body.replace("\ufffd".encode(), rb"\ufffd")) for kind, body in auth.bodies]
+    assert found == [("application/json", body)]
     assert (auth.paths, auth.asked, auth.accept) == (["/auth"], [{}], ["application/vnd.nsq; version=1.0"])
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
-from gnsq_like.server.storage.records import HEADER, HEADER_BYTES, SIZE_BYTES, Record
+from gnsq_like.server.storage.queue_files import HEADER, HEADER_BYTES, SIZE_BYTES, Record
 from tests.support.files import files_no_larger_than, memory_directory
 from tests.support.scale import share_of
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.server.storage.records import (
+from gnsq_like.server.storage.queue_files import (
     HEADER,
     SIZE_BYTES,
     Damaged,

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from gnsq_like.spark.options import parse_options
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.reachable import NoDeadLetterNsqd, check_master, check_sink
-from gnsq_like.spark.sink.publishing import SinkOptions
+from gnsq_like.spark.sink import SinkOptions
 from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
 
 #: Nothing listens there.

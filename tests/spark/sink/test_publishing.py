@@ -29,8 +29,15 @@ from pyspark.sql.types import (  # noqa: E402
     StructType,
 )
 
-from gnsq_like.spark.sink.data_writer import NsqStreamWriter, NsqWriter, WrongColumns, WrongMode, sink_options  # noqa: E402
-from gnsq_like.spark.sink.publishing import NotPublished, publish_batches  # noqa: E402
+from gnsq_like.spark.sink import (  # noqa: E402  # noqa: E402
+    NotPublished,
+    NsqStreamWriter,
+    NsqWriter,
+    WrongColumns,
+    WrongMode,
+    publish_batches,
+    sink_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

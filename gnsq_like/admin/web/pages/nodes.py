@@ -87,11 +87,11 @@ def node_page(view: View, node: str) -> Page:
     try:
         found = view.cluster.node(node, MAX_AGE)
     except UpstreamError as exc:
-        return Page("missing.html", node, {"what": "node", "name": node, "why": str(exc)}, status=502)
+        return Page("error.html", node, {"what": "node", "name": node, "why": str(exc)}, status=502)
     report = found.value
     if report is None:
         why = "no nsqlookupd knows it" if view.cluster.has_lookupds else "it is none of the nsqds that were given"
-        return Page("missing.html", node, {"what": "node", "name": node, "why": why}, found.warnings, 404)
+        return Page("error.html", node, {"what": "node", "name": node, "why": why}, found.warnings, 404)
     clients = [
         (topic.topic_name, channel.channel_name, client)
         for topic in report.topics

@@ -37,7 +37,7 @@ def topic_page(view: View, topic: str) -> Page:
         report, warnings = found.value, found.warnings
     except UpstreamError as exc:
         if topic not in view.overview.topics and topic not in view.overview.idle_topics:
-            return Page("missing.html", topic, {"what": "topic", "name": topic, "why": str(exc)}, status=404)
+            return Page("error.html", topic, {"what": "topic", "name": topic, "why": str(exc)}, status=404)
         if topic not in view.overview.idle_topics:
             warnings = [str(exc)]
     day = view.query.get("span") == "day"
@@ -107,11 +107,11 @@ def channel_page(view: View, topic: str, channel: str) -> Page:
     try:
         found = view.cluster.channel(topic, channel, MAX_AGE)
     except UpstreamError as exc:
-        return Page("missing.html", channel, {"what": "topic", "name": topic, "why": str(exc)}, status=404)
+        return Page("error.html", channel, {"what": "topic", "name": topic, "why": str(exc)}, status=404)
     figures = found.value
     if figures is None:
         why = f"no node has it; {topic} has no channel of this name"
-        return Page("missing.html", channel, {"what": "channel", "name": channel, "why": why}, found.warnings, 404)
+        return Page("error.html", channel, {"what": "channel", "name": channel, "why": why}, found.warnings, 404)
     day = view.query.get("span") == "day"
     trend = view.recorder.trend(topic, channel)
     clients = sorted(figures.clients or (), key=lambda each: (-each["in_flight_count"], each["hostname"]))

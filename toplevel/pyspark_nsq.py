@@ -1,4 +1,4 @@
-"""Makes ``format("nsq")`` known without ``register``. It is installed as a top-level module (setup.cfg maps it).
+"""Makes ``format("nsq")`` known without ``register``. It is installed as a top-level module.
 
 Spark imports every top-level module named pyspark_* when a session first looks for any data source. So this must
 load quickly and never fail: ``data_source`` loads nothing heavy before it is used.

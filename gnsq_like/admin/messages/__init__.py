@@ -1,1 +1,0 @@
-"""Looking at messages: those that are published now, and dead letters."""

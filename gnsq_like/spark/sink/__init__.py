@@ -1,1 +1,0 @@
-"""The sink: rows of a batch or stream become messages."""
