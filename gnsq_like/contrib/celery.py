@@ -24,7 +24,9 @@ import hashlib
 import json
 import queue as queues
 import re
+import socket
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
@@ -141,7 +143,7 @@ class Channel(virtual.Channel):
         if no_ack:
             self._without_ack.add(queue)
         if queue not in self.readers:
-            inbox = self.connection.inbox
+            transport = self.connection
             topic, channel = self._place(queue)
             # An ephemeral topic keeps what came before its first channel; a fanout exchange would not.
             is_fanout = any(self._is_fanout(exchange) for exchange, _, _ in self.state.queue_bindings(queue))
@@ -152,7 +154,7 @@ class Channel(virtual.Channel):
                     return
                 message.enable_async()
                 message.touch_until_answered()
-                inbox.put((self, queue, message))
+                transport.put(self, queue, message)
 
             limit = self.qos.prefetch_count or _MOST_IN_FLIGHT
             reader = self._jobs.make_reader(topic, channel, handler, max_in_flight=limit)
@@ -236,7 +238,9 @@ class Transport(virtual.Transport):
     driver_type = "nsq"
     driver_name = "gnsq_like"
     connection_errors = (*virtual.Transport.connection_errors, OperationalError, NSQError)
-    implements = virtual.Transport.implements.extend(exchange_type=frozenset(["direct", "fanout"]))
+    # Asynchronous, because the pool of prefork workers without a loop is blocked for ever when a child is killed that
+    # waits for a task: it holds the lock of the pipe from which all of them read.
+    implements = virtual.Transport.implements.extend(asynchronous=True, exchange_type=frozenset(["direct", "fanout"]))
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         super().__init__(client, **kwargs)
@@ -259,6 +263,10 @@ class Transport(virtual.Transport):
         )
         #: Messages of all consumers: (channel, queue, message).
         self.inbox: queues.SimpleQueue[tuple[Channel, str, Message]] = queues.SimpleQueue()
+        #: With a loop: a byte makes the first readable. The loop, and its timer for errors.
+        self._wakeup: tuple[socket.socket, socket.socket] | None = None
+        self._loop: Any = None
+        self._look: Any = None
 
     def publish(self, topic: str, message: dict[str, Any], delay: float = 0.0) -> None:
         """Publish a message, deferred for ``delay`` seconds at most.
@@ -266,6 +274,39 @@ class Transport(virtual.Transport):
         :raises OperationalError: no nsqd could be reached, or none confirmed it
         """
         self.jobs.publish(topic, json.dumps(message).encode(), delay)
+
+    def put(self, channel: virtual.Channel, queue: str, message: Message) -> None:
+        """A message for a consumer; in the Readers' thread. Never switches."""
+        self.inbox.put((channel, queue, message))
+        self._wake()
+
+    def _wake(self) -> None:
+        if (wakeup := self._wakeup) is not None:
+            with suppress(OSError):  # it is full, and so readable; or closed
+                wakeup[1].send(b"x")
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """Hand messages to their consumers in this loop of kombu's, instead of :meth:`drain_events`."""
+        self._wakeup = readable, writable = socket.socketpair()
+        for end in readable, writable:
+            end.setblocking(False)
+        self._loop = loop
+        loop.add_reader(readable, self._on_readable, readable)
+        self._look = loop.call_repeatedly(_LOOKS, self._raise_error)
+
+    def _on_readable(self, readable: socket.socket) -> None:
+        readable.recv(4096)
+        try:
+            for _ in range(self.inbox.qsize()):
+                channel, queue, message = self.inbox.get_nowait()
+                channel.deliver(queue, message)
+        finally:
+            if not self.inbox.empty():
+                self._wake()
+
+    def _raise_error(self) -> None:
+        if (error := self._error()) is not None:
+            raise error
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         """Wait for a message, and hand it to its consumer.
@@ -307,6 +348,12 @@ class Transport(virtual.Transport):
     def close_connection(self, connection: Any) -> None:
         super().close_connection(connection)
         self.jobs.close()
+        if self._wakeup is not None:
+            self._look.cancel()
+            self._loop.remove(self._wakeup[0])
+            for end in self._wakeup:
+                end.close()
+            self._wakeup = None
 
     def driver_version(self) -> str:
         from gnsq_like import __version__

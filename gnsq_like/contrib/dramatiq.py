@@ -223,10 +223,10 @@ class NSQBroker(dramatiq.Broker):
             for thread in self._stopping.workers:
                 thread.stop()
             self._jobs.pause()
-            self.hand_back()
+            self._hand_back()
         super().emit_before(signal, *args, **kwargs)
 
-    def hand_back(self) -> bool:
+    def _hand_back(self) -> bool:
         """Whether the worker stops; then what it has fetched and not begun is handed back."""
         if self._stopping is None:
             return False
@@ -267,14 +267,14 @@ class NSQConsumer(dramatiq.Consumer):
 
         :raises ConnectionClosed: if the nsqds refuse for good
         """
-        self._broker.hand_back()  # the last one may have come to the worker when that had stopped
+        self._broker._hand_back()  # the last one may have come to the worker when that had stopped
         try:
             message = self._reader.get(self._timeout)
         except NSQError as exc:
             raise ConnectionClosed(str(exc)) from exc
         if message is None:
             return None
-        if self._broker.hand_back():
+        if self._broker._hand_back():
             message.requeue(0, backoff=False)
             return None
         message.touch_until_answered()

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import gevent
 import pytest
 from kombu import Connection, Consumer, Exchange, Queue
+from kombu.asynchronous import Hub
 from kombu.exceptions import OperationalError
 
 from gnsq_like.contrib import celery
@@ -394,6 +395,41 @@ def test_a_closed_channel_takes_nothing_more_before_it_hands_back(scripted: Scri
     assert [line for line in lines if line.startswith(b"RDY")][-1] == b"RDY 0"
 
 
+def test_messages_come_through_a_loop_of_kombus(nsqd: RunningNsqd) -> None:
+    with closing(Hub()) as loop, connected(nsqd) as connection:
+        taken = Taken(connection, JOBS)
+        connection.register_with_event_loop(loop)
+        for number in range(3):
+            publish(connection, number)
+        while len(taken.messages) < 3:
+            next(loop.loop)
+        for message in taken.messages:
+            message.ack()
+        wait_until(lambda: not left(nsqd))
+        connection.close()
+        assert not loop.readers
+
+
+def test_a_refused_queue_is_an_error_of_the_loop(scripted: Scripted, request: pytest.FixtureRequest) -> None:
+    loop = Hub()
+    request.addfinalizer(loop.close)
+    loop.propagate_errors = scripted.connection.connection_errors
+    taken = scripted.consume(JOBS)
+    other = scripted.nsqd.accept()
+    other.identify()
+    assert other.line() == b"SUB jobs celery"
+    other.error("E_UNAUTHORIZED AUTH failed for SUB")
+    assert scripted.run(taken.consumer.channel.readers["jobs"].wait, 60)
+    scripted.connection.register_with_event_loop(loop)
+
+    def turn() -> None:
+        while True:
+            next(loop.loop)
+
+    with pytest.raises(ConnectionFailed, match="E_UNAUTHORIZED"):
+        scripted.run(turn)
+
+
 def test_a_refused_queue_is_an_error_of_the_connection(scripted: Scripted) -> None:
     """Celery then makes a new one, which gets all unanswered messages again: so not while there are any."""
     taken = scripted.consume(JOBS)
@@ -469,6 +505,40 @@ def test_a_worker_runs_retries_and_answers(pool: str, nsqd: RunningNsqd, send: A
         assert [[*each.values()] for each in send.app.control.ping(timeout=60, limit=1)] == [[{"ok": "pong"}]]
         assert server.end() == 0
         assert sorted(server.noted("done")) == sorted(names)
+
+
+@pytest.mark.servers
+def test_idle_children_that_are_killed_are_replaced(nsqd: RunningNsqd, send: Any, tmp_path: Path) -> None:
+    """Without a loop the next ones would wait for ever for a lock that one of these holds."""
+    with worker("prefork", nsqd, tmp_path) as server:
+        parent = server.process.pid
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        assert len(children) == 4
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+        for number in range(8):
+            send(f"0-{number}")
+        wait_until(lambda: len(server.noted("done")) == 8, timeout=100)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_stopped_worker_hands_back_what_it_has(pool: str, nsqd: RunningNsqd, send: Any, tmp_path: Path) -> None:
+    """Each task runs once, in this worker or in the next one; how many here is the pool's decision."""
+    names = [f"gate-{number}" for number in range(8)]
+    with worker(pool, nsqd, tmp_path) as server:
+        for name in names:
+            send(name)
+        wait_until(lambda: len(server.noted("began")) == 4, timeout=100)
+        nsqd.wait_until("celery", "celery", in_flight=8)
+        server.process.terminate()
+        wait_until(lambda: "Warm shutdown" in server.log)
+        server.open_gate()
+        assert server.wait_for_end() == 0
+    with worker(pool, nsqd, tmp_path) as server:
+        wait_until(lambda: len(server.noted("done")) == len(names), timeout=100)
+        wait_until(lambda: not left(nsqd, "celery"))
+        assert sorted(server.noted("began")) == names
 
 
 @pytest.mark.servers
