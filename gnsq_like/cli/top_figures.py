@@ -78,7 +78,7 @@ class Kind:
         """The cells of a row."""
         return [row.text(each) for each in self.columns]
 
-    def row(self, key: str, about: Any, depths: tuple[float, ...] = ()) -> Row:
+    def row(self, key: str, about: object, depths: tuple[float, ...] = ()) -> Row:
         """The row of a topic, channel, client or node."""
         values = {each.name: each.of(about) for each in self.columns if each.kind != "spark"}
         return Row(key, {name: each if isinstance(each, str) else float(each) for name, each in values.items()}, depths)
@@ -101,7 +101,7 @@ class _Channel(NamedTuple):
 
 class _Client(NamedTuple):
     channel: str
-    stats: Mapping[str, Any]
+    stats: Mapping[str, object]
 
 
 class _Node(NamedTuple):
