@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPStatusError, NSQError
-from gnsq_like.tools.daemons import Answers, Daemons
+from gnsq_like.tools.daemons import Daemons
+from gnsq_like.tools.rounds import Round
 
 
 @dataclass
@@ -30,10 +31,10 @@ def ping(daemons: Daemons) -> list[Pong]:
     :returns: nsqlookupds first; each daemon once, also if it did not answer
     """
     lookupds = daemons.ask_lookupds(lambda client: (_ping(client), [node.http_address for node in client.nodes()]))
-    known = {address for _, nodes in lookupds.values.values() for address in nodes}
+    known = {address for _, nodes in lookupds.answers.values() for address in nodes}
     addresses = list(dict.fromkeys([*daemons.nsqd_http_addresses, *sorted(known)]))
     nsqds = daemons.ask_nsqds(addresses, _ping)
-    pinged = Answers({address: pong for address, (pong, _) in lookupds.values.items()}, lookupds.failures)
+    pinged = Round({address: pong for address, (pong, _) in lookupds.answers.items()}, lookupds.failures)
     return [
         *_pongs("nsqlookupd", daemons.lookupd_http_addresses, pinged),
         *_pongs("nsqd", addresses, nsqds),
@@ -55,11 +56,11 @@ def _ping(client: NsqdHTTPClient | LookupdClient) -> tuple[float, str, str]:
     return seconds, str(info.get("version", "")) if isinstance(info, dict) else info.version, problem
 
 
-def _pongs(kind: str, addresses: Iterable[str], answers: Answers[tuple[float, str, str]]) -> list[Pong]:
+def _pongs(kind: str, addresses: Iterable[str], answers: Round[tuple[float, str, str]]) -> list[Pong]:
     found = []
     for address in dict.fromkeys(addresses):
-        if address in answers.values:
-            found.append(Pong(kind, address, *answers.values[address]))
+        if address in answers.answers:
+            found.append(Pong(kind, address, *answers.answers[address]))
         else:
             found.append(Pong(kind, address, problem=_text(answers.failures[address])))
     return found

@@ -15,13 +15,13 @@ from typing import Any
 from flask import Response, request
 
 from gnsq_like.admin.upstream.actions import TOPIC_ACTIONS, Outcome
-from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.operations import Target
 from gnsq_like.admin.web.replies import response_of, warning
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import HTTPError, UsageError
 from gnsq_like.server.shared.gotext import GoObject, read_object
 from gnsq_like.server.shared.wsgi import Problem, respond
+from gnsq_like.tools.rounds import UpstreamError
 from gnsq_like.wire.names import is_valid_name
 
 logger = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ from gnsq_like.admin.core import Core
 from gnsq_like.admin.upstream import actions
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.cluster import Cluster
-from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.identity import Identity, basic_credentials
 from gnsq_like.errors import NSQError
 from gnsq_like.http.webhook import Webhooks
+from gnsq_like.tools.rounds import UpstreamError
 
 
 @dataclass(frozen=True)

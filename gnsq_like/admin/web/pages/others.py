@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gnsq_like.admin.upstream.cluster import MAX_AGE
-from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.pages.view import Page, View
+from gnsq_like.tools.rounds import UpstreamError
 
 
 def lookup_page(view: View) -> Page:
