@@ -26,10 +26,10 @@ class AuditLog:
     def __init__(self, path: str = "") -> None:
         self._path = path
         #: Actions, and refused log-ins: somebody who guesses passwords must not drive out the actions. The newest last.
-        self._actions: deque[dict[str, Any]] = deque(maxlen=KEPT)
-        self._log_ins: deque[dict[str, Any]] = deque(maxlen=KEPT_LOG_INS)
+        self._actions: deque[dict[str, object]] = deque(maxlen=KEPT)
+        self._log_ins: deque[dict[str, object]] = deque(maxlen=KEPT_LOG_INS)
 
-    def add(self, entry: dict[str, Any]) -> None:
+    def add(self, entry: dict[str, object]) -> None:
         """Add an entry. An error of the file is logged, because the action has been done."""
         (self._log_ins if entry["action"] == "log_in" else self._actions).append(entry)
         line = json.dumps(entry, ensure_ascii=False)

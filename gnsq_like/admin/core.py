@@ -18,7 +18,6 @@ from gnsq_like.admin.options import AdminOptions, split_kind
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.pipelines import MAX_ANSWER_BYTES as MAX_PIPELINE
 from gnsq_like.admin.upstream.pipelines import PipelineClient
-from gnsq_like.admin.upstream.rounds import Upstreams
 from gnsq_like.errors import InvalidOption, NotRunning
 from gnsq_like.http.client import HTTPClient
 from gnsq_like.http.nsqd import NsqdHTTPClient
@@ -27,6 +26,7 @@ from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.hub_thread import HubThread
 from gnsq_like.runtime.thread_pool import ThreadPool
+from gnsq_like.tools.rounds import Upstreams
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")

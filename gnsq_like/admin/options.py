@@ -23,7 +23,9 @@ UNIX = "unix"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def _option(text: str, default: Any = None, *, factory: Callable[[], Any] | None = None, secret: bool = False) -> Any:
+def _option(
+    text: str, default: object = None, *, factory: Callable[[], object] | None = None, secret: bool = False
+) -> Any:
     """A field of an options class; ``text`` describes it in the reference and in the command's help."""
     if factory is not None:
         return field(default_factory=factory, metadata={"text": text})
@@ -167,9 +169,9 @@ class AdminOptions:
             )
 
     @property
-    def reader_options(self) -> dict[str, Any]:
+    def reader_options(self) -> dict[str, object]:
         """Options of the Readers with which messages are looked at."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         if self.nsqd_tls_v1:
             found |= {"tls_v1": True, "verify": not self.nsqd_tls_insecure_skip_verify}
             files = {name: getattr(self, f"nsqd_{name}") for name in ("tls_root_ca_file", "tls_cert", "tls_key")}

@@ -20,9 +20,9 @@ from gnsq_like.errors import UsageError
 _IGNORED = frozenset({"verbose", "dev_static_dir"})
 
 
-def _clusters(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+def _clusters(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, object]:
     """NAME=ADDRESS,... as a mapping; "nsqd:" before the first address is for all of them."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in _named(given).items():
         addresses = value.split(",")
         if addresses[0].startswith("nsqd:"):
@@ -42,8 +42,8 @@ def _named(given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-_TABLE: dict[str, Any] = {"multiple": True, "default": ()}
-_SPECIAL: dict[str, dict[str, Any]] = {
+_TABLE: dict[str, object] = {"multiple": True, "default": ()}
+_SPECIAL: dict[str, dict[str, object]] = {
     "clusters": {**_TABLE, "flag": "cluster", "callback": _clusters},
     "pipelines": {**_TABLE, "flag": "pipeline", "callback": lambda context, parameter, given: _named(given)},
     "trusted_proxies": {"flag": "trusted-proxy"},

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeVar
 
 import click
 
 from gnsq_like.cli.exits import CannotRun
 from gnsq_like.cli.tool_options import Integer
 
+_F = TypeVar("_F", bound=Callable[..., object])
+
 #: nsqadmin's usual port.
 PORT = 4171
 
 
-def admin_option(function: Any) -> Any:
+def admin_option(function: _F) -> _F:
     """A decorator: the option ``--admin``."""
     return click.option(
         "--admin",

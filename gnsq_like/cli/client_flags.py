@@ -10,16 +10,18 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Container, Mapping
-from typing import Any
+from typing import TypeVar
 
 import click
 
 from gnsq_like._version import __version__
 from gnsq_like.cli.daemon_flags import address_option, chosen
-from gnsq_like.cli.tool_options import Integer, ToolOption, bare_unit, option
+from gnsq_like.cli.tool_options import Decorator, Function, Integer, ToolOption, bare_unit, option
 from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ConnectionOptions, ProducerOptions, ReaderOptions
 from gnsq_like.tools.client_options import is_duration, is_switch, parse_pairs, parse_value, text_options
+
+_F = TypeVar("_F", bound=Callable[..., object])
 
 #: What a Reader and a Producer of a tool must not be told by flags: the tool has an option of its own for it.
 _OWN = frozenset({"max_in_flight", "concurrency"})
@@ -71,7 +73,7 @@ def all_flags() -> list[ClientFlag]:
     return [ClientFlag(name, kinds[name]) for name in sorted(kinds)]
 
 
-def client_flags(function: Any) -> Any:
+def client_flags(function: _F) -> _F:
     """A decorator: all of them."""
     function.__dict__.setdefault("__click_params__", []).extend(all_flags())
     return function
@@ -93,7 +95,7 @@ def print_client_help(ctx: click.Context, param: click.Parameter, given: bool) -
     ctx.exit()
 
 
-def _add_flags(function: Any, kind: type[ConnectionOptions], without: Container[str] = ()) -> None:
+def _add_flags(function: Function, kind: type[ConnectionOptions], without: Container[str] = ()) -> None:
     """Add the client flags that the function does not have yet."""
     params = function.__dict__.setdefault("__click_params__", [])
     known = {each.name for each in params if isinstance(each, ClientFlag)}
@@ -101,8 +103,8 @@ def _add_flags(function: Any, kind: type[ConnectionOptions], without: Container[
 
 
 def _client_options(
-    ctx: click.Context, kind: type[ConnectionOptions], pairs: tuple[str, ...], also: Mapping[str, Any]
-) -> dict[str, Any]:
+    ctx: click.Context, kind: type[ConnectionOptions], pairs: tuple[str, ...], also: Mapping[str, object]
+) -> dict[str, object]:
     """The keyword arguments of a Reader or Producer."""
     flags = ctx.meta.get(_META, {})
     given = {name: value for name, value in flags.items() if name in text_options(kind)}
@@ -110,12 +112,12 @@ def _client_options(
     return {"user_agent": agent, **also, **given, **parse_pairs(kind, pairs)}
 
 
-def _address_options(function: Any, verb: str) -> Any:
+def _address_options(function: Function, verb: str) -> Function:
     function = address_option("lookupd_http_addresses", f"nsqlookupd that knows the nsqds to {verb}")(function)
     return address_option("nsqd_tcp_addresses", f"nsqd to {verb}")(function)
 
 
-def consumes(function: Any, in_flight: int = 200) -> Any:
+def consumes(function: Function, in_flight: int = 200) -> Function:
     """A decorator: the tool reads topics. Its function gets ``reading``, arguments for a Source.
 
     :param in_flight: the default of ``--max-in-flight``
@@ -128,33 +130,33 @@ def consumes(function: Any, in_flight: int = 200) -> Any:
         lookupd_http_addresses: tuple[str, ...],
         max_in_flight: int,
         consumer_opt: tuple[str, ...],
-        **values: Any,
-    ) -> Any:
+        **values: object,
+    ) -> object:
         ctx = click.get_current_context()
         given = {"nsqd_tcp_addresses": nsqd_tcp_addresses, "lookupd_http_addresses": lookupd_http_addresses}
         where = chosen(ctx, given, prefer="lookupd_http_addresses")
         options = _client_options(ctx, ReaderOptions, consumer_opt, {"max_in_flight": max_in_flight})
         return function(reading={**where, "options": options}, **values)
 
-    command = option(
-        "--consumer-opt",
-        metavar="KEY,VALUE",
-        multiple=True,
-        help="Any option of the consumer; may be repeated.",
-    )(command)
-    command = option(
-        "--max-in-flight", type=Integer(1), default=in_flight, help="Messages that may be unanswered at once."
-    )(command)
-    command = _address_options(command, "read from")
-    _add_flags(command, ReaderOptions)
-    return command
+    for add in (
+        option(
+            "--consumer-opt", metavar="KEY,VALUE", multiple=True, help="Any option of the consumer; may be repeated."
+        ),
+        option("--max-in-flight", type=Integer(1), default=in_flight, help="Messages that may be unanswered at once."),
+    ):
+        command = add(command)
+    consuming = _address_options(command, "read from")
+    _add_flags(consuming, ReaderOptions)
+    return consuming
 
 
-def destination(function: Any) -> Any:
+def destination(function: Function) -> Function:
     """A decorator: the tool publishes to nsqds. Its function gets the addresses of one kind."""
 
     @functools.wraps(function)
-    def command(*, nsqd_tcp_addresses: tuple[str, ...], lookupd_http_addresses: tuple[str, ...], **values: Any) -> Any:
+    def command(
+        *, nsqd_tcp_addresses: tuple[str, ...], lookupd_http_addresses: tuple[str, ...], **values: object
+    ) -> object:
         ctx = click.get_current_context()
         given = {"nsqd_tcp_addresses": nsqd_tcp_addresses, "lookupd_http_addresses": lookupd_http_addresses}
         return function(**chosen(ctx, given, prefer="nsqd_tcp_addresses"), **values)
@@ -162,11 +164,11 @@ def destination(function: Any) -> Any:
     return _address_options(command, "publish to")
 
 
-def publishes(function: Any) -> Any:
+def publishes(function: Function) -> Function:
     """A decorator: the tool's function gets ``publishing``, the options of a Producer, but no addresses."""
 
     @functools.wraps(function)
-    def command(*, producer_opt: tuple[str, ...], **values: Any) -> Any:
+    def command(*, producer_opt: tuple[str, ...], **values: object) -> object:
         ctx = click.get_current_context()
         return function(publishing=_client_options(ctx, ProducerOptions, producer_opt, {}), **values)
 
@@ -180,14 +182,14 @@ def publishes(function: Any) -> Any:
     return command
 
 
-def connects(function: Any) -> Any:
+def connects(function: Function) -> Function:
     """A decorator: the tool finds nsqds over HTTP, and connects to them. Its function gets ``connecting``.
 
     Those are options of a Connection, for Readers and Producers; but no sample_rate, which has nsqd drop messages.
     """
 
     @functools.wraps(function)
-    def command(**values: Any) -> Any:
+    def command(**values: object) -> object:
         ctx = click.get_current_context()
         return function(connecting=_client_options(ctx, ConnectionOptions, (), {}), **values)
 
@@ -201,6 +203,6 @@ topics = option(
 )
 
 
-def channel(default: str | None) -> Callable[[Any], Any]:
+def channel(default: str | None) -> Decorator:
     """A decorator: ``--channel`` with the tool's default."""
     return option("--channel", default=default, help="Channel.")

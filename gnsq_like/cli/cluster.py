@@ -65,7 +65,7 @@ def _last_port(first: int, daemons: int) -> int:
     return first + 2 * daemons - 1 if first else 0
 
 
-def _run(options: dict[str, Any]) -> int:
+def _run(options: dict[str, object]) -> int:
     """Run the cluster; returns the exit status."""
     from gnsq_like.cli.cluster_run import ClusterLayout, ClusterRun
     from gnsq_like.cli.screen import make_view

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any
 
 import click
 
@@ -61,7 +60,7 @@ class _Adding(ToolCommand):
 @http_options
 @yes_switch
 @client_flags
-def add_context(name: str, yes: bool, verbose: bool, **values: Any) -> None:
+def add_context(name: str, yes: bool, verbose: bool, **values: object) -> None:
     """Keep options under a name.
 
     Only what is typed is kept. A secret is better written into the file, whose path "context show" prints: other users
@@ -115,11 +114,11 @@ def show_context(name: str, verbose: bool) -> None:
         click.echo(f"{option} = {text}")
 
 
-def _without_secrets(found: dict[str, Any]) -> dict[str, str]:
+def _without_secrets(found: dict[str, object]) -> dict[str, str]:
     return {name: _text(value) if name.replace("-", "_") in _SHOWN else "<hidden>" for name, value in found.items()}
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return re.sub(r"//[^/@]*@", "//<hidden>@", text)
 

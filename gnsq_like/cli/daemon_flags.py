@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from gnsq_like.cli.tool_options import Address, Duration, option, switch
+from gnsq_like.cli.tool_options import Address, Decorator, Duration, Function, option, switch
 
 #: The parameters for addresses: flag, short flags, port.
 ADDRESSES = {
@@ -30,7 +30,7 @@ _HTTP = {
 _SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 
 
-def address_option(name: str, text: str, *, short: bool = True) -> Callable[[Any], Any]:
+def address_option(name: str, text: str, *, short: bool = True) -> Decorator:
     """A decorator: the option for one kind of addresses."""
     flag, shorter, port = ADDRESSES[name]
     return option(
@@ -64,29 +64,29 @@ def chosen(ctx: click.Context, given: Mapping[str, tuple[str, ...]], *, prefer: 
     return {name: addresses if name in kinds else () for name, addresses in given.items()}
 
 
-def asks_cluster(function: Any) -> Any:
+def asks_cluster(function: Function) -> Function:
     """A decorator: the command concerns the nsqds that nsqlookupds know, or given ones. It gets ``daemons``."""
     return _asks(function, prefer="lookupd_http_addresses")
 
 
-def asks_lookupds(function: Any) -> Any:
+def asks_lookupds(function: Function) -> Function:
     """A decorator: the command asks nsqlookupds only. It gets ``daemons``."""
     return _asks(function, nsqds=False)
 
 
-def asks_each(function: Any) -> Any:
+def asks_each(function: Function) -> Function:
     """A decorator: the command asks daemons of both kinds. It gets ``daemons``."""
     return _asks(function)
 
 
-def _asks(function: Any, *, prefer: str = "", nsqds: bool = True) -> Any:
+def _asks(function: Function, *, prefer: str = "", nsqds: bool = True) -> Function:
     @functools.wraps(function)
     def command(
         *,
         lookupd_http_addresses: tuple[str, ...],
-        http: dict[str, Any],
+        http: dict[str, object],
         **values: Any,
-    ) -> Any:
+    ) -> object:
         ctx = click.get_current_context()
         given = {"nsqd_http_addresses": values.pop("nsqd_http_addresses")} if nsqds else {}
         where = chosen(ctx, {**given, "lookupd_http_addresses": lookupd_http_addresses}, prefer=prefer)
@@ -104,20 +104,20 @@ def _asks(function: Any, *, prefer: str = "", nsqds: bool = True) -> Any:
         }
         return function(daemons=Daemons(**{"nsqd_http_addresses": (), **where}, options=options), **values)
 
-    command = http_options(command)
+    asking = http_options(command)
     if nsqds:
-        command = address_option("nsqd_http_addresses", "HTTP address of an nsqd")(command)
-    return address_option("lookupd_http_addresses", "nsqlookupd that knows the nsqds")(command)
+        asking = address_option("nsqd_http_addresses", "HTTP address of an nsqd")(asking)
+    return address_option("lookupd_http_addresses", "nsqlookupd that knows the nsqds")(asking)
 
 
-def http_options(function: Any, request_timeout: str = "5s") -> Any:
+def http_options(function: Function, request_timeout: str = "5s") -> Function:
     """A decorator: timeouts and TLS of requests. The function gets ``http``, with the names of tools.to_http.Requests.
 
     :param request_timeout: a default
     """
 
     @functools.wraps(function)
-    def command(**values: Any) -> Any:
+    def command(**values: object) -> object:
         http = {name: values.pop(f"http_client_{flag}") for name, flag in _HTTP.items()}
         return function(http={**http, "verify": not http["verify"]}, **values)
 

@@ -27,6 +27,7 @@ from gevent.event import Event
 from gnsq_like._version import __version__
 from gnsq_like.addresses import parse_address
 from gnsq_like.cli.logs import log_to_stderr
+from gnsq_like.cli.tool_options import Decorator, Function
 from gnsq_like.durations import format_duration, parse_duration
 from gnsq_like.errors import UsageError
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
@@ -71,7 +72,7 @@ def _percentiles(context: click.Context, parameter: click.Parameter, given: tupl
 
 #: Arguments for click.option that some options need besides those that their defaults imply; "flag" is the name of the
 #: flag, without its dashes.
-_SPECIAL: dict[str, dict[str, Any]] = {
+_SPECIAL: dict[str, dict[str, object]] = {
     # As a command, nsqd keeps its data in the current directory, as NSQ's does; in a user's process, in memory.
     "data_path": {"default": "."},
     "e2e_processing_latency_percentiles": {"callback": _percentiles},
@@ -80,7 +81,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
 }
 
 
-def _flag(field: Field[Any], special: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _flag(field: Field[object], special: Mapping[str, object]) -> Decorator:
     """The command-line flag for one option."""
     flag = field.name.replace("_", "-")
     default = None if field.default is MISSING else field.default
@@ -100,8 +101,8 @@ def _flag(field: Field[Any], special: Mapping[str, Any]) -> Callable[[Any], Any]
 
 
 def flags_of(
-    options: type, special: Mapping[str, Mapping[str, Any]], ignored: frozenset[str] = WITHOUT_EFFECT
-) -> Callable[[Any], Any]:
+    options: type, special: Mapping[str, Mapping[str, object]], ignored: frozenset[str] = WITHOUT_EFFECT
+) -> Callable[[Function], Function]:
     """A decorator: the flags for all options of a daemon, and those that all daemons have.
 
     :param special: by option, arguments for click.option
@@ -112,7 +113,7 @@ def flags_of(
         if path is not None:
             context.default_map = defaults_from(path, options, ignored)
 
-    def add(function: Any) -> Any:
+    def add(function: Function) -> Function:
         for field in reversed(fields(options)):
             function = _flag(field, special.get(field.name, {}))(function)
         for name in sorted(ignored):
@@ -185,7 +186,7 @@ def _wait_for_the_parents_end() -> None:
         pass
 
 
-def _given(values: dict[str, Any]) -> dict[str, Any]:
+def _given(values: dict[str, object]) -> dict[str, Any]:
     """The options that were given; the others keep their computed defaults."""
     return {name: value for name, value in values.items() if value is not None}
 
@@ -198,7 +199,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     is_flag=True,
     help="for development: TLS with a certificate made here and kept in --data-path; prints how to trust it",
 )
-def nsqd(exit_with_parent: bool, tls_self_signed: bool, **values: Any) -> None:
+def nsqd(exit_with_parent: bool, tls_self_signed: bool, **values: object) -> None:
     """Run an nsqd in Python."""
     with contextlib.ExitStack() as stack:
         try:
@@ -234,12 +235,12 @@ def _self_signed(values: Mapping[str, Any], stack: contextlib.ExitStack) -> dict
 @click.command(cls=DaemonCommand)
 @flags_of(NsqlookupdOptions, _SPECIAL)
 @_exit_with_parent
-def nsqlookupd(exit_with_parent: bool, **values: Any) -> None:
+def nsqlookupd(exit_with_parent: bool, **values: object) -> None:
     """Run an nsqlookupd in Python."""
     run(Nsqlookupd(NsqlookupdOptions(**_given(values))), "nsqlookupd", exit_with_parent, _collect_less_garbage)
 
 
-def defaults_from(path: str, options: type, ignored: frozenset[str] = WITHOUT_EFFECT) -> dict[str, Any]:
+def defaults_from(path: str, options: type, ignored: frozenset[str] = WITHOUT_EFFECT) -> dict[str, object]:
     """The values in a config file, by the names of ``options``' fields, as text for the flags' own parsers.
 
     :param options: the options class of the daemon
@@ -247,7 +248,7 @@ def defaults_from(path: str, options: type, ignored: frozenset[str] = WITHOUT_EF
     :raises click.UsageError: if the file cannot be read, is not TOML, or names an unknown option
     """
     known = {config_name(field.name): field for field in fields(options)}
-    defaults: dict[str, Any] = {}
+    defaults: dict[str, object] = {}
     for name, value in read_toml(path).items():
         field = known.get(name)
         if field is not None:
@@ -257,7 +258,7 @@ def defaults_from(path: str, options: type, ignored: frozenset[str] = WITHOUT_EF
     return defaults
 
 
-def _as_flag(default: Any, value: Any, where: str) -> Any:
+def _as_flag(default: object, value: object, where: str) -> object:
     """A value as it would be written on the command line."""
     if isinstance(value, dict) and default is MISSING:  # a table of names
         return [f"{name}={','.join(each) if isinstance(each, list) else each}" for name, each in value.items()]

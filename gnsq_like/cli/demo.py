@@ -42,7 +42,7 @@ from gnsq_like.cli.tool_options import Integer, Number
 )
 @admin_option
 @click.option("--quiet", is_flag=True, help="Print the result only.")
-def demo(quiet: bool, admin_port: int | None, **options: Any) -> None:
+def demo(quiet: bool, admin_port: int | None, **options: object) -> None:
     """Publish and consume on its own daemons; count lost messages.
 
     Starts a nsqlookupd and some nsqds as child processes on free ports, publishes numbered messages to them, and

@@ -19,7 +19,7 @@ from gnsq_like.cli.exits import result_of
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tables import Cell, print_json, print_table, warn
 from gnsq_like.cli.tool_command import ToolCommand, one_line
-from gnsq_like.cli.tool_options import Integer, Regex, option, switch
+from gnsq_like.cli.tool_options import Function, Integer, Regex, option, switch
 from gnsq_like.cli.topics import TOPIC
 
 if TYPE_CHECKING:
@@ -48,13 +48,19 @@ def dlq() -> None:
 Opened = Callable[[int | None], AbstractContextManager["DeadLetterQueue"]]
 
 
-def _reads(function: Any) -> Any:
+def _reads(function: Function) -> Function:
     """A decorator: what all commands have in common. The function gets the topic, and ``opened``."""
 
     @functools.wraps(function)
     def command(
-        *, topic: str, daemons: Daemons, channel: str | None, connecting: dict[str, Any], verbose: bool, **values: Any
-    ) -> Any:
+        *,
+        topic: str,
+        daemons: Daemons,
+        channel: str | None,
+        connecting: dict[str, object],
+        verbose: bool,
+        **values: object,
+    ) -> object:
         log_to_stderr("info" if verbose else "error", "gnsq-like dlq: ", with_tracebacks=verbose)
         return function(topic=topic, opened=functools.partial(_queue, daemons, topic, channel, connecting), **values)
 
@@ -151,7 +157,7 @@ def drop_letters(topic: str, ids: tuple[str, ...], yes: bool, **arguments: Any) 
 
 @contextmanager
 def _queue(
-    daemons: Daemons, topic: str, channel: str | None, connecting: dict[str, Any], most: int | None
+    daemons: Daemons, topic: str, channel: str | None, connecting: dict[str, object], most: int | None
 ) -> Iterator[DeadLetterQueue]:
     from gnsq_like.tools.dead_letters import DeadLetterQueue
 
@@ -170,7 +176,7 @@ def _read(
 ) -> list[dict[str, Any]]:
     """Letters as JSON has them; they are given back."""
 
-    def work() -> list[dict[str, Any]]:
+    def work() -> list[dict[str, object]]:
         with opened(None if ids else count) as queue:
             wanted = _Wanted(ids, matching)
             found = []
@@ -271,12 +277,12 @@ class _Wanted:
             raise click.ClickException(f"there is no letter {', '.join(sorted(self._missing))}")
 
 
-def _as_dict(message: Message) -> dict[str, Any]:
+def _as_dict(message: Message) -> dict[str, object]:
     from gnsq_like.tools.held_letters import read_letter
 
     letter = read_letter(message)
     body = letter.body if letter else message.body
-    found: dict[str, Any] = {"id": message.id, "nsqd": message.nsqd_address}
+    found: dict[str, object] = {"id": message.id, "nsqd": message.nsqd_address}
     if letter:
         found |= {
             "topic": letter.topic,

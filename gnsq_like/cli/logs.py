@@ -6,11 +6,10 @@ import functools
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 import click
 
-from gnsq_like.cli.tool_options import option
+from gnsq_like.cli.tool_options import Function, option
 
 
 class NSQFormatter(logging.Formatter):
@@ -43,12 +42,12 @@ def log_to_stderr(level: str, prefix: str, *, with_tracebacks: bool = True) -> N
     log.setLevel(level.upper())
 
 
-def logs(name: str) -> Callable[[Any], Any]:
+def logs(name: str) -> Callable[[Function], Function]:
     """A decorator: a tool that runs as a service logs, and has ``--log-level`` and ``--log-prefix``."""
 
-    def add(function: Any) -> Any:
+    def add(function: Function) -> Function:
         @functools.wraps(function)
-        def command(*, verbose: bool, log_level: str, log_prefix: str, **values: Any) -> Any:
+        def command(*, verbose: bool, log_level: str, log_prefix: str, **values: object) -> object:
             log_to_stderr("debug" if verbose else log_level, log_prefix, with_tracebacks=verbose)
             return function(**values)
 

@@ -32,9 +32,9 @@ def nodes(daemons: Daemons, as_json: bool, verbose: bool) -> None:
     found = result_of(daemons.nodes)
     warn(found.failures.values())
     if as_json:
-        print_json([*found.values.values()])
+        print_json([*found.answers.values()])
     else:
-        print_table(HEADINGS, map(_row, found.values.values()), DISPENSABLE)
+        print_table(HEADINGS, map(_row, found.answers.values()), DISPENSABLE)
 
 
 def _row(node: Node) -> list[Cell]:

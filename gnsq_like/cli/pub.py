@@ -82,7 +82,7 @@ def _run(
     defer: float | None,
     nsqd_tcp_addresses: tuple[str, ...],
     lookupd_http_addresses: tuple[str, ...],
-    publishing: dict[str, Any],
+    publishing: dict[str, object],
     messages: tuple[str, ...],
 ) -> int:
     from gnsq_like.tools.publishing import (

@@ -6,7 +6,6 @@ This process becomes the supervisor, so it loads neither gevent nor the user's c
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import click
 
 from gnsq_like.cli.exits import CannotRun
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Duration, Integer, option, switch
+from gnsq_like.cli.tool_options import Decorator, Duration, Function, Integer, option, switch
 from gnsq_like.contrib.workers.master import Supervisor
 from gnsq_like.contrib.workers.plan import Flag, Plan, flags
 from gnsq_like.contrib.workers.process import LEVELS
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 _EPILOG = "Each option may also be set in the environment (NSQ_PROCESSES for --processes) or in a file (--config)."
 
 
-def _supervision(function: Any) -> Any:
+def _supervision(function: Function) -> Function:
     """A decorator: the options of a supervisor."""
     for flag in reversed(list(flags())):
         function = _option(flag)(function)
     return function
 
 
-def _option(flag: Flag) -> Callable[[Any], Any]:
+def _option(flag: Flag) -> Decorator:
     name = f"--{flag.name.replace('_', '-')}"
     if flag.kind is bool:
         return switch(name, help=flag.help)

@@ -131,12 +131,12 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], dispens
         console.print(line, soft_wrap=True)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print a value, with its dataclasses as objects."""
     click.echo(json.dumps(value, indent=2, default=_as_dict))
 
 
-def _as_dict(value: Any) -> Any:
+def _as_dict(value: object) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     raise TypeError(f"{value!r} has no JSON")

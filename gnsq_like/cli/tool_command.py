@@ -81,7 +81,7 @@ class ToolCommand(click.Command):
             raise click.ClickException(one_line(exc)) from exc
 
 
-def _information(name: str, callback: Any, text: str) -> click.Option:
+def _information(name: str, callback: object, text: str) -> click.Option:
     return click.Option([name], is_flag=True, is_eager=True, expose_value=False, callback=callback, help=text)
 
 

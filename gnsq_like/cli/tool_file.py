@@ -20,7 +20,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -39,7 +38,7 @@ COMMON_NAMES = frozenset(
         "nsqd_http_address",
         "lookupd_http_address",
         "max_in_flight",
-        *(each.name for each in http_options(lambda: None).__click_params__),
+        *(each.name for each in click.command()(http_options(lambda: None)).params),
         "consumer_opt",
         "producer_opt",
         *(str(flag.name) for flag in all_flags()),
@@ -91,18 +90,18 @@ def context_path(name: str) -> Path:
     return directory / "contexts" / f"{name}.toml"
 
 
-def _add(ctx: click.Context, rank: tuple[bool, bool], defaults: dict[str, Any]) -> None:
+def _add(ctx: click.Context, rank: tuple[bool, bool], defaults: dict[str, object]) -> None:
     """Add the defaults of a file; those of the first that has addresses are not mixed with others."""
     files = ctx.meta.setdefault(_META, {})
     files[rank] = defaults
-    merged: dict[str, Any] = {}
+    merged: dict[str, object] = {}
     for _, each in sorted(files.items()):
         without = ADDRESSES if merged.keys() & ADDRESSES else ()
         merged |= {name: value for name, value in each.items() if name not in merged and name not in without}
     ctx.default_map = merged
 
 
-def read_toml(path: str | Path, ctx: click.Context | None = None) -> dict[str, Any]:
+def read_toml(path: str | Path, ctx: click.Context | None = None) -> dict[str, object]:
     """The content of a TOML file; raises UsageError."""
     try:
         with open(path, "rb") as file:
@@ -113,7 +112,7 @@ def read_toml(path: str | Path, ctx: click.Context | None = None) -> dict[str, A
         raise click.UsageError(f"{path} is not TOML: {exc}", ctx) from None
 
 
-def _defaults(ctx: click.Context, path: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def _defaults(ctx: click.Context, path: str, found: Mapping[str, object]) -> dict[str, object]:
     """The values for this tool by parameter, as they would be written on the command line."""
     tables = {name: value for name, value in found.items() if isinstance(value, dict)}
     commands = _commands(ctx)
@@ -122,7 +121,7 @@ def _defaults(ctx: click.Context, path: str, found: Mapping[str, Any]) -> dict[s
             raise click.UsageError(f"{path}: there is no tool {name}{did_you_mean(name, commands)}", ctx)
     own = tables.get(_tool(ctx).info_name or "", {})
     known = {name: param for param in ctx.command.params if isinstance(param, ToolOption) for name in param.long_names}
-    defaults: dict[str, Any] = {}
+    defaults: dict[str, object] = {}
     for table in (found, own):
         for written, value in table.items():
             name = written.replace("-", "_")
@@ -159,7 +158,7 @@ def _commands(ctx: click.Context) -> list[str]:
     return group.list_commands(ctx) if isinstance(group, click.Group) else [tool.info_name or ""]
 
 
-def _as_text(value: Any, param: click.Option, where: str, ctx: click.Context) -> Any:
+def _as_text(value: object, param: click.Option, where: str, ctx: click.Context) -> object:
     if param.multiple:
         return tuple(str(each) for each in (value if isinstance(value, list) else [value]))
     if isinstance(value, list | dict):

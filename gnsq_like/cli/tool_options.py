@@ -7,13 +7,25 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from gnsq_like.durations import parse_duration
 from gnsq_like.errors import UsageError
+
+_F = TypeVar("_F", bound=Callable[..., object])
+
+#: A function that becomes a command; its arguments are the values of the options that decorators add.
+Function = Callable[..., object]
+
+
+class Decorator(Protocol):
+    """Adds an option to a function, which stays what it is."""
+
+    def __call__(self, function: _F, /) -> _F: ...
+
 
 #: Where the names of options are kept that the environment does not decide, because a context that was typed does.
 DECIDED = "gnsq_like.decided"
@@ -46,7 +58,7 @@ class Duration(_Kind):
     def __init__(self, *, above_zero: bool = False) -> None:
         self._above_zero = above_zero
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, float):
             return value
         try:
@@ -98,7 +110,7 @@ class Address(_Kind):
     def __init__(self, port: int) -> None:
         self._port = port
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return f"{value}:{self._port}" if _NO_PORT.fullmatch(str(value)) else str(value)
 
 
@@ -153,12 +165,12 @@ def unescaped(text: str) -> str:
     return found.decode(errors="surrogateescape")
 
 
-def option(*names: str, **arguments: Any) -> Callable[[Any], Any]:
+def option(*names: str, **arguments: Any) -> Decorator:
     """A decorator: an option of a tool; arguments as for click.option."""
     arguments.setdefault("show_default", bool(arguments.get("default")))
     return click.option(*names, cls=ToolOption, **arguments)
 
 
-def switch(*names: str, **arguments: Any) -> Callable[[Any], Any]:
+def switch(*names: str, **arguments: Any) -> Decorator:
     """A decorator: an option that is false unless it is given (``--gzip``, ``--gzip=true``)."""
     return click.option(*names, cls=ToolOption, type=click.BOOL, default=False, **arguments)

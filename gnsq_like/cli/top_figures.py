@@ -16,10 +16,10 @@ from gnsq_like.admin.core import Core
 from gnsq_like.admin.history.trend import Trend, is_peek, states_of, topic_states, topic_trend, trend_of
 from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.overview import ChannelTotal, NodeTotal, Overview, TopicTotal
-from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.words import compact, drain
 from gnsq_like.cli.changes import plural
 from gnsq_like.tools.operations import Outcome, change
+from gnsq_like.tools.rounds import UpstreamError
 
 if TYPE_CHECKING:
     from gnsq_like.admin.upstream.cluster import Cluster
@@ -78,7 +78,7 @@ class Kind:
         """The cells of a row."""
         return [row.text(each) for each in self.columns]
 
-    def row(self, key: str, about: Any, depths: tuple[float, ...] = ()) -> Row:
+    def row(self, key: str, about: object, depths: tuple[float, ...] = ()) -> Row:
         """The row of a topic, channel, client or node."""
         values = {each.name: each.of(about) for each in self.columns if each.kind != "spark"}
         return Row(key, {name: each if isinstance(each, str) else float(each) for name, each in values.items()}, depths)
@@ -101,7 +101,7 @@ class _Channel(NamedTuple):
 
 class _Client(NamedTuple):
     channel: str
-    stats: Mapping[str, Any]
+    stats: Mapping[str, object]
 
 
 class _Node(NamedTuple):
@@ -406,7 +406,7 @@ class Poll:
 
         :raises Unreachable: none of the daemons answers
         """
-        return [node.tcp_address for node in self._core.run(self._daemons.nodes).values.values()]
+        return [node.tcp_address for node in self._core.run(self._daemons.nodes).answers.values()]
 
     def close(self) -> None:
         """Close all connections. May block briefly."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,13 +11,14 @@ from gnsq_like.cli.daemon_flags import asks_cluster, json_switch
 from gnsq_like.cli.exits import result_of
 from gnsq_like.cli.tables import Cell, print_json, print_table, warn, yes_or_no
 from gnsq_like.cli.tool_command import ToolCommand
+from gnsq_like.cli.tool_options import Decorator
 
 if TYPE_CHECKING:
     from gnsq_like.tools.counting import ChannelCount, TopicCount
     from gnsq_like.tools.daemons import Daemons
 
 
-def name_argument(kind: str) -> Callable[[Any], Any]:
+def name_argument(kind: str) -> Decorator:
     """The argument that names a "topic" or "channel"; refused before any daemon is asked, if it cannot be one."""
 
     def check(ctx: click.Context, param: click.Parameter, name: str) -> str:
@@ -118,7 +118,7 @@ def _print_channels(count: TopicCount) -> None:
     print_table(_CHANNEL_HEADINGS, rows, _CHANNEL_DISPENSABLE)
 
 
-def _summary(count: TopicCount) -> dict[str, Any]:
+def _summary(count: TopicCount) -> dict[str, object]:
     return {
         "topic": count.topic,
         "depth": count.depth,
@@ -260,7 +260,7 @@ _CHANNEL_CHANGES = {
 }
 
 
-def _add_change(group: click.Group, action: str, text: str, question: str, *names: Callable[[Any], Any]) -> None:
+def _add_change(group: click.Group, action: str, text: str, question: str, *names: Decorator) -> None:
     """Add the command for a change.
 
     :param names: the arguments for topic and channel

@@ -25,8 +25,8 @@ from typing import Any
 
 from gnsq_like import Reader, ReaderGroup
 
-_Scope = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Scope = MutableMapping[str, object]
+_Receive = Callable[[], Awaitable[MutableMapping[str, object]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 

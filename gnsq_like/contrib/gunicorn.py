@@ -120,12 +120,12 @@ class WorkerReaders:
         # A greenlet if the worker is patched.
         threading.Thread(target=self._watch, args=(worker,), name="gnsq_like watches gunicorn", daemon=True).start()
 
-    def worker_int(self, worker: Any) -> None:
+    def worker_int(self, worker: object) -> None:
         """SIGINT or SIGQUIT: stop without waiting for handlers."""
         self._is_hurried = True
         self._begin_to_stop(0.0 if self._is_exiting else self._patience)
 
-    def worker_exit(self, server: Any, worker: Any) -> None:
+    def worker_exit(self, server: object, worker: object) -> None:
         """Wait until the worker's handlers are done. May switch, or block."""
         group = self._group
         if group is None or self._pid != os.getpid():

@@ -53,14 +53,14 @@ _TRACE = ("traceparent", "tracestate")
 _Raw = bytes | bytearray | memoryview
 
 
-def _msgpack(body: bytes) -> Any:
+def _msgpack(body: bytes) -> object:
     import msgpack
 
     return msgpack.unpackb(body)
 
 
 #: The decoders that a Reader knows by name.
-_DECODERS: Mapping[str, Callable[[bytes], Any]] = {"json": json.loads, "msgpack": _msgpack}
+_DECODERS: Mapping[str, Callable[[bytes], object]] = {"json": json.loads, "msgpack": _msgpack}
 
 
 class JSONBytes(bytes):
@@ -93,7 +93,7 @@ class Tracing:
 
     # -- making -------------------------------------------------------------------------------------
 
-    def producer(self, nsqd_tcp_addresses: str | Iterable[str] = (), **arguments: Any) -> TracedProducer:
+    def producer(self, nsqd_tcp_addresses: str | Iterable[str] = (), **arguments: object) -> TracedProducer:
         """A Producer with these arguments, which are those of :class:`Producer`."""
         return TracedProducer(self._telemetry, self._events, nsqd_tcp_addresses, **arguments)
 
@@ -134,7 +134,7 @@ class Tracing:
         """``handler`` with a span for each call; it takes messages, or lists of them for a Batch."""
 
         @functools.wraps(handler)
-        def traced_handler(given: Any) -> object:
+        def traced_handler(given: object) -> object:
             with self._processing(given) as failures:
                 result = handler(given)
                 if result is False:
@@ -269,14 +269,14 @@ class TracedProducer(Producer):
         #: The attributes of the only nsqd; of several, an operation is told only which one failed.
         self._server = server_of(addresses[0]) if len(addresses) == 1 and not arguments.get(_LOOKUPDS) else {}
 
-    def publish(self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None) -> None:
+    def publish(self, topic: str, body: object, *, defer: float | None = None, timeout: float | None = None) -> None:
         """As :meth:`Producer.publish`, in a span."""
         encoded = self._encode(topic, body, defer)
         with self._sending(topic) as operation:
             super().publish(topic, self._sent(operation, topic, encoded), defer=defer, timeout=timeout)
 
     async def apublish(
-        self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None
+        self, topic: str, body: object, *, defer: float | None = None, timeout: float | None = None
     ) -> None:
         """As :meth:`Producer.apublish`, in a span."""
         encoded = self._encode(topic, body, defer)
@@ -284,7 +284,7 @@ class TracedProducer(Producer):
             await super().apublish(topic, self._sent(operation, topic, encoded), defer=defer, timeout=timeout)
 
     def publish_async(
-        self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None
+        self, topic: str, body: object, *, defer: float | None = None, timeout: float | None = None
     ) -> AsyncResult[None]:
         """As :meth:`Producer.publish_async`, in a span that ends with nsqd's answer."""
         encoded = self._encode(topic, body, defer)
@@ -300,7 +300,7 @@ class TracedProducer(Producer):
         return result
 
     def multi_publish(
-        self, topic: str, bodies: Iterable[Any], *, atomic: bool = False, timeout: float | None = None
+        self, topic: str, bodies: Iterable[object], *, atomic: bool = False, timeout: float | None = None
     ) -> None:
         """As :meth:`Producer.multi_publish`, in one span."""
         if isinstance(bodies, str | _Raw) or not isinstance(bodies, Iterable):
@@ -313,12 +313,12 @@ class TracedProducer(Producer):
             finally:
                 operation.add({"messaging.batch.message_count": operation.count})
 
-    def check(self, topic: str, body: Any, *, defer: float | None = None) -> bytes:
+    def check(self, topic: str, body: object, *, defer: float | None = None) -> bytes:
         """As :meth:`Producer.check`. Publish the bytes that it returns: JSON is known as such then."""
         data, as_json = self._encode(topic, body, defer)
         return JSONBytes(data) if as_json else data
 
-    def _encode(self, topic: str, body: Any, defer: float | None = None) -> tuple[bytes, bool]:
+    def _encode(self, topic: str, body: object, defer: float | None = None) -> tuple[bytes, bool]:
         """The bytes of a body, and whether they are known to be JSON; raises the errors of :meth:`check`."""
         if isinstance(body, JSONBytes):
             return bytes(body), True
@@ -333,7 +333,7 @@ class TracedProducer(Producer):
             operation.add({"messaging.message.envelope.size": len(sent)})
         return sent
 
-    def _many(self, operation: Operation, topic: str, bodies: Iterable[Any]) -> Iterator[bytes]:
+    def _many(self, operation: Operation, topic: str, bodies: Iterable[object]) -> Iterator[bytes]:
         for position, body in enumerate(bodies):
             try:
                 data, as_json = self._encode(topic, body)
@@ -388,11 +388,11 @@ def _chosen(topics: Collection[str] | bool | Callable[[str], bool]) -> Callable[
     return frozenset(topics).__contains__
 
 
-def _decoding_data(decoder: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _decoding_data(decoder: Callable[[bytes], object]) -> Callable[[bytes], object]:
     """A Reader's decoder, which is called before the handler, for events, too."""
 
     @functools.wraps(decoder)
-    def decode(body: bytes) -> Any:
+    def decode(body: bytes) -> object:
         event = unpack(body)
         return decoder(body if event is None else event.data)
 
@@ -411,9 +411,9 @@ def _parent(sender: SpanContext | None) -> Context:
     return Context() if sender is None else set_span_in_context(NonRecordingSpan(sender), Context())
 
 
-def _attributes_of(messages: list[Message]) -> dict[str, Any]:
+def _attributes_of(messages: list[Message]) -> dict[str, object]:
     """What is the same for all of the messages, and for a single one what else is known of it."""
-    attributes: dict[str, Any] = {"messaging.consumer.group.name": messages[0].channel}
+    attributes: dict[str, object] = {"messaging.consumer.group.name": messages[0].channel}
     if (address := _only({message.nsqd_address for message in messages})) is not None:
         attributes |= server_of(address)
     if len(messages) == 1:
@@ -424,7 +424,7 @@ def _attributes_of(messages: list[Message]) -> dict[str, Any]:
     return attributes
 
 
-def _event_attributes(event: CloudEvent, size: int) -> dict[str, Any]:
+def _event_attributes(event: CloudEvent, size: int) -> dict[str, object]:
     return {
         "messaging.message.body.size": len(event.data),
         "messaging.message.envelope.size": size,

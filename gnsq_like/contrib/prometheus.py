@@ -42,10 +42,9 @@ import threading
 import time
 import weakref
 from bisect import bisect_right
-from collections import Counter as Counts
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from gnsq_like import Batch, Producer, Reader
 from gnsq_like.contrib.shared.extras import missing
@@ -64,9 +63,7 @@ DEFAULT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 #: Seconds between two writes in multiprocess mode.
 _INTERVAL = 1.0
 
-_READER_LABELS = ("topic", "channel")
-_PRODUCER_LABELS = ("producer",)
-#: By the names of stats(): the metric and its text, and for gauges how those of several processes are combined.
+#: By the names of stats(): the metric and its text.
 _READER_COUNTERS = {
     "received": ("received_messages", "Messages received by the Reader."),
     "finished": ("finished_messages", "Messages finished by the Reader."),
@@ -77,7 +74,20 @@ _READER_COUNTERS = {
     "lost": ("lost_messages", "Messages not answered before their connection was lost or their time was over."),
     "reconnects": ("reconnects", "Times that an nsqd was connected again."),
 }
-_READER_GAUGES: dict[str, tuple[str, str, Any]] = {
+#: Of those with the same metric, the name is its label ``outcome``.
+_PRODUCER_COUNTERS = {
+    **dict.fromkeys(("confirmed", "refused", "unknown", "not_sent"), ("messages", "Messages published, by outcome.")),
+    "retried": ("retried_messages", "Publishes that were tried again."),
+}
+_RELAY_COUNTERS = {
+    "published": ("published_messages", "Messages of the outbox that a relay has published."),
+    "refused": ("refused_messages", "Times that nsqd refused a message of the outbox."),
+}
+#: How the gauges of those with the same labels are combined, in one process and over all.
+_Mode = Literal["livesum", "livemax"]
+#: The metric, its text, and the mode.
+_Gauges = Mapping[str, tuple[str, str, _Mode]]
+_READER_GAUGES: _Gauges = {
     "in_flight": ("in_flight_messages", "Messages received, not answered.", "livesum"),
     "max_in_flight": ("max_in_flight_messages", "The most in flight.", "livesum"),
     "rdy": ("rdy_messages", "RDY over all connections.", "livesum"),
@@ -85,22 +95,16 @@ _READER_GAUGES: dict[str, tuple[str, str, Any]] = {
     "paused": ("paused", "Readers that are paused.", "livesum"),
     "backoff_level": ("backoff_level", "0 while messages flow.", "livemax"),
 }
-_PRODUCER_GAUGES = {
-    "waiting": ("waiting_messages", "Publishes not written yet."),
-    "connections": ("connections", "nsqds connected."),
-    "away": ("away", "Producers whose publishes fail at once, because every nsqd is unreachable."),
-}
-_RELAY_LABELS = ("outbox",)
-_RELAY_COUNTERS = {
-    "published": ("published_messages", "Messages of the outbox that a relay has published."),
-    "refused": ("refused_messages", "Times that nsqd refused a message of the outbox."),
+_PRODUCER_GAUGES: _Gauges = {
+    "waiting": ("waiting_messages", "Publishes not written yet.", "livesum"),
+    "connections": ("connections", "nsqds connected.", "livesum"),
+    "away": ("away", "Producers whose publishes fail at once, because every nsqd is unreachable.", "livesum"),
 }
 #: All relays of an outbox see the same table.
-_RELAY_GAUGES = {
-    "waiting": ("waiting_messages", "Messages of the outbox that are due and not published."),
-    "lag_seconds": ("lag_seconds", "Seconds for which the oldest of them has been due."),
+_RELAY_GAUGES: _Gauges = {
+    "waiting": ("waiting_messages", "Messages of the outbox that are due and not published.", "livemax"),
+    "lag_seconds": ("lag_seconds", "Seconds for which the oldest of them has been due.", "livemax"),
 }
-_OUTCOMES = ("confirmed", "refused", "unknown", "not_sent")
 #: Handler calls that are put into the histogram together, unless a scrape or a write comes before. [One by one, they
 #: cost several times what an empty handler does.]
 _MOST_CALLS = 500
@@ -134,6 +138,103 @@ class WatchedRelay(Protocol):
     def stats(self) -> dict[str, Any]: ...
 
 
+class _Watched(Protocol):
+    """What is watched: a Reader, a Producer or a relay."""
+
+    def stats(self) -> Mapping[str, Any]: ...
+
+
+class _Family:
+    """The metrics of all that is watched of one kind.
+
+    :param read: the gauges' values from stats()
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        labels: Sequence[str],
+        counters: Mapping[str, tuple[str, str]],
+        gauges: _Gauges,
+        read: Callable[[Mapping[str, Any]], Mapping[str, float]],
+    ) -> None:
+        metrics = [metric for metric, _ in counters.values()]
+        made = {
+            metric: Counter(
+                f"nsq_{kind}_{metric}",
+                text,
+                (*labels, "outcome") if metrics.count(metric) > 1 else labels,
+                registry=None,
+            )
+            for metric, text in counters.values()
+        }
+        #: By the names of stats(), with the value of the label that is not of what is watched.
+        self._counters = {
+            name: (made[metric], (name,) if metrics.count(metric) > 1 else ()) for name, (metric, _) in counters.items()
+        }
+        self._modes = {name: mode for name, (_, _, mode) in gauges.items()}
+        self._gauges = {
+            name: Gauge(f"nsq_{kind}_{metric}", text, labels, registry=None, multiprocess_mode=mode)
+            for name, (metric, text, mode) in gauges.items()
+        }
+        self._read = read
+        #: What is watched, with its labels, and its counters when these were last read.
+        self._watched: weakref.WeakKeyDictionary[_Watched, tuple[tuple[str, ...], dict[str, int]]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def watch(self, one: _Watched, *labels: str) -> None:
+        """Include its counts as long as it exists."""
+        self._watched.setdefault(one, (labels, {}))
+        for counter, more in self._counters.values():
+            _begin(counter, *labels, *more)
+
+    def begin_anew(self) -> None:
+        """In a forked child, which counts from 0."""
+        for _, last in self._watched.values():
+            last.clear()
+
+    def update(self) -> None:
+        """Read ``stats()`` of all. Never switches."""
+        # Those with the same labels share a line.
+        totals: dict[tuple[str, ...], dict[str, float]] = {}
+        for one, (labels, last) in list(self._watched.items()):
+            stats = one.stats()
+            for name, (counter, more) in self._counters.items():
+                counter.labels(*labels, *more).inc(_advance(last, name, stats[name]))
+            found, total = self._read(stats), totals.setdefault(labels, {})
+            for name, mode in self._modes.items():
+                before = total.get(name, 0)
+                total[name] = before + found[name] if mode == "livesum" else max(before, found[name])
+        for labels, total in totals.items():
+            for name, gauge in self._gauges.items():
+                gauge.labels(*labels).set(total[name])
+
+    def metrics(self) -> Iterable[Counter | Gauge]:
+        """Each once."""
+        return dict.fromkeys((*(counter for counter, _ in self._counters.values()), *self._gauges.values()))
+
+
+def _gauges_of_reader(stats: Mapping[str, Any]) -> dict[str, float]:
+    connections = stats["connections"].values()
+    return {
+        "in_flight": stats["in_flight"],
+        "max_in_flight": stats["max_in_flight"] if stats["state"] == "running" else 0,
+        "rdy": sum(connection["rdy"] for connection in connections),
+        "connections": len(connections),
+        "paused": stats["paused"],
+        "backoff_level": stats["backoff_level"],
+    }
+
+
+def _gauges_of_producer(stats: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        "waiting": stats["waiting"],
+        "away": stats["away"] is not None,
+        "connections": sum(connection["connected"] for connection in stats["connections"].values()),
+    }
+
+
 class Metrics:
     """Watches Readers and Producers; registers itself as a collector.
 
@@ -153,43 +254,17 @@ class Metrics:
     def __init__(
         self, registry: CollectorRegistry | None = REGISTRY, buckets: Sequence[float] = DEFAULT_BUCKETS
     ) -> None:
-        self._counters = {
-            name: Counter(f"nsq_reader_{metric}", text, _READER_LABELS, registry=None)
-            for name, (metric, text) in _READER_COUNTERS.items()
-        }
-        self._gauges = {
-            name: Gauge(f"nsq_reader_{metric}", text, _READER_LABELS, registry=None, multiprocess_mode=mode)
-            for name, (metric, text, mode) in _READER_GAUGES.items()
-        }
+        by_channel = ("topic", "channel")
+        self._readers = _Family("reader", by_channel, _READER_COUNTERS, _READER_GAUGES, _gauges_of_reader)
+        self._producers = _Family("producer", ("producer",), _PRODUCER_COUNTERS, _PRODUCER_GAUGES, _gauges_of_producer)
+        self._relays = _Family("outbox", ("outbox",), _RELAY_COUNTERS, _RELAY_GAUGES, lambda stats: stats)
         self._seconds = _Seconds(
             "nsq_reader_handler_seconds",
             "Seconds that a handler took, by message or batch.",
-            _READER_LABELS,
+            by_channel,
             registry=None,
             buckets=buckets,
         )
-        self._published = Counter(
-            "nsq_producer_messages", "Messages published, by outcome.", (*_PRODUCER_LABELS, "outcome"), registry=None
-        )
-        self._retried = Counter(
-            "nsq_producer_retried_messages", "Publishes that were tried again.", _PRODUCER_LABELS, registry=None
-        )
-        self._producer_gauges = {
-            name: Gauge(f"nsq_producer_{metric}", text, _PRODUCER_LABELS, registry=None, multiprocess_mode="livesum")
-            for name, (metric, text) in _PRODUCER_GAUGES.items()
-        }
-        self._relay_counters = {
-            name: Counter(f"nsq_outbox_{metric}", text, _RELAY_LABELS, registry=None)
-            for name, (metric, text) in _RELAY_COUNTERS.items()
-        }
-        self._relay_gauges = {
-            name: Gauge(f"nsq_outbox_{metric}", text, _RELAY_LABELS, registry=None, multiprocess_mode="livemax")
-            for name, (metric, text) in _RELAY_GAUGES.items()
-        }
-        #: What is watched, with its counters when these were last read.
-        self._readers: weakref.WeakKeyDictionary[Reader, dict[str, int]] = weakref.WeakKeyDictionary()
-        self._producers: weakref.WeakKeyDictionary[Producer, tuple[str, dict[str, int]]] = weakref.WeakKeyDictionary()
-        self._relays: weakref.WeakKeyDictionary[WatchedRelay, dict[str, int]] = weakref.WeakKeyDictionary()
         #: Held while counters are read; nothing inside switches.
         self._lock = threading.Lock()
         #: Seconds of the handler calls that are not in the histogram yet, by topic and channel.
@@ -214,9 +289,7 @@ class Metrics:
     def watch_reader(self, reader: Reader) -> None:
         """Include the counts of ``reader`` as long as it exists."""
         with self._lock:
-            self._readers.setdefault(reader, {})
-        for counter in self._counters.values():
-            _begin(counter, reader.topic, reader.channel)
+            self._readers.watch(reader, reader.topic, reader.channel)
         _begin(self._seconds, reader.topic, reader.channel)
         self.keep_writing()
 
@@ -226,17 +299,12 @@ class Metrics:
         In multiprocess mode, with a producer that was made before a fork, call :meth:`keep_writing` in the child.
         """
         with self._lock:
-            self._producers.setdefault(producer, (name, {}))
-        for outcome in _OUTCOMES:
-            _begin(self._published, name, outcome)
-        _begin(self._retried, name)
+            self._producers.watch(producer, name)
 
     def watch_relay(self, relay: WatchedRelay) -> None:
         """Include the counts of an outbox's ``relay`` as long as it exists; its name is the label."""
         with self._lock:
-            self._relays.setdefault(relay, {})
-        for counter in self._relay_counters.values():
-            _begin(counter, relay.name)
+            self._relays.watch(relay, relay.name)
         self.keep_writing()
 
     def timed(self, handler: Callable[[Any], object]) -> Callable[[Any], object]:
@@ -294,53 +362,11 @@ class Metrics:
             if self._counting_pid != os.getpid():
                 # A forked child counts from 0.
                 self._counting_pid = os.getpid()
-                producers = (last for _, last in self._producers.values())
-                for last in (*self._readers.values(), *producers, *self._relays.values()):
-                    last.clear()
+                for family in self._families():
+                    family.begin_anew()
             self._observe()
-            self._update_readers()
-            self._update_producers()
-            self._update_relays()
-
-    def _update_readers(self) -> None:
-        # Readers of the same channel in a process share a line.
-        totals: dict[tuple[str, ...], Counts[str]] = {}
-        for reader, last in list(self._readers.items()):
-            stats = reader.stats()
-            labels = (reader.topic, reader.channel)
-            for name, counter in self._counters.items():
-                counter.labels(*labels).inc(_advance(last, name, stats[name]))
-            connections = stats["connections"].values()
-            total = totals.setdefault(labels, Counts())
-            total["in_flight"] += stats["in_flight"]
-            total["max_in_flight"] += stats["max_in_flight"] if stats["state"] == "running" else 0
-            total["rdy"] += sum(connection["rdy"] for connection in connections)
-            total["connections"] += len(connections)
-            total["paused"] += stats["paused"]
-            total["backoff_level"] = max(total["backoff_level"], stats["backoff_level"])
-        _set_gauges(self._gauges, totals)
-
-    def _update_producers(self) -> None:
-        totals: dict[tuple[str, ...], Counts[str]] = {}
-        for producer, (label, last) in list(self._producers.items()):
-            stats = producer.stats()
-            for outcome in _OUTCOMES:
-                self._published.labels(label, outcome).inc(_advance(last, outcome, stats[outcome]))
-            self._retried.labels(label).inc(_advance(last, "retried", stats["retried"]))
-            total = totals.setdefault((label,), Counts())
-            total["waiting"] += stats["waiting"]
-            total["away"] += stats["away"] is not None
-            total["connections"] += sum(connection["connected"] for connection in stats["connections"].values())
-        _set_gauges(self._producer_gauges, totals)
-
-    def _update_relays(self) -> None:
-        totals: dict[tuple[str, ...], dict[str, float]] = {}
-        for relay, last in list(self._relays.items()):
-            stats = relay.stats()
-            for name, counter in self._relay_counters.items():
-                counter.labels(relay.name).inc(_advance(last, name, stats[name]))
-            totals[(relay.name,)] = {name: stats[name] for name in self._relay_gauges}
-        _set_gauges(self._relay_gauges, totals)
+            for family in self._families():
+                family.update()
 
     def collect(self) -> Iterable[Metric]:
         """For the registry: all current values."""
@@ -353,10 +379,13 @@ class Metrics:
         for metric in self._metrics():
             yield from metric.describe()
 
-    def _metrics(self) -> Iterable[Any]:
-        yield from (*self._counters.values(), *self._gauges.values(), self._seconds)
-        yield from (self._published, self._retried, *self._producer_gauges.values())
-        yield from (*self._relay_counters.values(), *self._relay_gauges.values())
+    def _families(self) -> tuple[_Family, ...]:
+        return self._readers, self._producers, self._relays
+
+    def _metrics(self) -> Iterable[Counter | Gauge | Histogram]:
+        yield self._seconds
+        for family in self._families():
+            yield from family.metrics()
 
     # -- multiprocess mode --------------------------------------------------------------------------
 
@@ -405,13 +434,6 @@ def _begin(metric: Counter | Histogram, *labels: str) -> None:
     """
     if not is_multiprocess():
         metric.labels(*labels)
-
-
-def _set_gauges(gauges: Mapping[str, Gauge], totals: Mapping[tuple[str, ...], Mapping[str, float]]) -> None:
-    """Set each gauge to the totals, by labels and by the gauge's name."""
-    for labels, total in totals.items():
-        for name, gauge in gauges.items():
-            gauge.labels(*labels).set(total[name])
 
 
 def _advance(last: dict[str, int], name: str, now: int) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 _T = TypeVar("_T", str, int)
+_Item = TypeVar("_Item")
 
 _NAMES = {str: "text", int: "a whole number"}
 #: In JSON, a surrogate. Half of a pair is text to Python, but cannot be written anywhere.
@@ -28,7 +30,7 @@ def json_of(body: bytes) -> Any:
     return value
 
 
-def object_of(body: bytes) -> dict[str, Any]:
+def object_of(body: bytes) -> dict[str, object]:
     """The value of a JSON text that must be an object."""
     value = json_of(body)
     if not isinstance(value, dict):
@@ -46,7 +48,7 @@ def line_of(body: bytes) -> str:
     return " ".join(text_of(body[:1000]).split())[:200]
 
 
-def value_of(record: dict[str, Any], name: str, kind: type[_T], default: _T | None = None) -> _T:
+def value_of(record: Mapping[str, object], name: str, kind: type[_T], default: _T | None = None) -> _T:
     """A field, of this type; ``default`` if it is missing."""
     value = record.get(name, default)
     if not isinstance(value, kind) or isinstance(value, bool):
@@ -54,7 +56,7 @@ def value_of(record: dict[str, Any], name: str, kind: type[_T], default: _T | No
     return value
 
 
-def list_of(record: dict[str, Any], name: str, kind: type[Any]) -> list[Any]:
+def list_of(record: Mapping[str, object], name: str, kind: type[_Item]) -> list[_Item]:
     """A field that is a list, each of its items of this type; empty for null, which is Go's empty list."""
     value = record.get(name, ...)
     if value is None:

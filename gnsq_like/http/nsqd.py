@@ -174,7 +174,7 @@ class NsqdHTTPClient(HTTPClient):
         return _config_value(self._request("PUT", _config_path(option), body=text.encode()))
 
 
-def _info(value: dict[str, Any]) -> NsqdInfo:
+def _info(value: dict[str, object]) -> NsqdInfo:
     def text(name: str) -> str | None:
         return value_of(value, name, str) if name in value else None
 
@@ -215,7 +215,7 @@ def _stats_params(topic: str | None, channel: str | None, include_clients: bool,
     return params
 
 
-def _stats(value: dict[str, Any]) -> dict[str, Any]:
+def _stats(value: dict[str, object]) -> dict[str, object]:
     return {**value, "topics": list_of(value, "topics", dict)}
 
 

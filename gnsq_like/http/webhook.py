@@ -33,7 +33,7 @@ class WebhookClient(HTTPClient):
         super().__init__(f"{parts.scheme}://{parts.netloc}", timeout, **options)
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
-    def send(self, entry: dict[str, Any]) -> None:
+    def send(self, entry: dict[str, object]) -> None:
         """POST an object; any 2xx will do. May switch. Raises HTTPError."""
         answer = self._fetch("POST", self._path, json.dumps(entry).encode())
         if not 200 <= answer.status < 300:
@@ -50,14 +50,14 @@ class Webhooks:
         self._clients = [WebhookClient(url, timeout, verify=True) for url in urls]
         self._call = call
         #: Made in that thread.
-        self._waiting: JoinableQueue[dict[str, Any]] | None = None
+        self._waiting: JoinableQueue[dict[str, object]] | None = None
 
-    def send(self, entry: dict[str, Any]) -> None:
+    def send(self, entry: dict[str, object]) -> None:
         """Send an object to all; returns at once. From any thread."""
         if self._clients:
             self._call(self._put, entry)
 
-    def _put(self, entry: dict[str, Any]) -> None:
+    def _put(self, entry: dict[str, object]) -> None:
         if self._waiting is None:
             self._waiting = JoinableQueue()
         if self._waiting.qsize() >= _MOST_WAITING:
@@ -79,7 +79,7 @@ class Webhooks:
             finally:
                 self._waiting.task_done()
 
-    def _send_to(self, client: WebhookClient, entry: dict[str, Any]) -> None:
+    def _send_to(self, client: WebhookClient, entry: dict[str, object]) -> None:
         try:
             client.send(entry)
         except HTTPError as exc:

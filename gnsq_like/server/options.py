@@ -72,7 +72,7 @@ def _log_level(given: str) -> str:
     return level
 
 
-def _option(text: str, default: Any = None, *, factory: Callable[[], Any] | None = None) -> Any:
+def _option(text: str, default: object = None, *, factory: Callable[[], object] | None = None) -> Any:
     """A field of an options class; ``text`` describes it in the reference and in the command's help."""
     if factory is not None:
         return field(default_factory=factory, metadata={"text": text})

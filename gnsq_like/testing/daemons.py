@@ -125,7 +125,7 @@ class InProcess(Daemon):
     """
 
     def __init__(
-        self, make: Callable[[Any], Any], options: Any, *, own_thread: bool | None, has_data_path: bool = False
+        self, make: Callable[[Any], object], options: Any, *, own_thread: bool | None, has_data_path: bool = False
     ) -> None:
         super().__init__(has_data_path)
         self._make = make
@@ -139,7 +139,7 @@ class InProcess(Daemon):
     def is_running(self) -> bool:
         return self.daemon is not None and bool(self.daemon.is_running)
 
-    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def run(self, function: Callable[..., object], *arguments: object) -> object:
         """Call a function in the daemon's hub. May switch, or block.
 
         :raises RuntimeError: before the first start, and after ``close``
@@ -204,7 +204,7 @@ class Process(Daemon):
     start_timeout = START_TIMEOUT
     stop_timeout = STOP_TIMEOUT
 
-    def __init__(self, name: str, options: Mapping[str, Any], has_data_path: bool, program: str = "") -> None:
+    def __init__(self, name: str, options: Mapping[str, object], has_data_path: bool, program: str = "") -> None:
         super().__init__(has_data_path)
         self.name = name
         self._program = program
@@ -253,7 +253,7 @@ class Process(Daemon):
                 raise AssertionError(f"{self.name} did not end within {self.stop_timeout:g} s: {self.log}")
 
 
-def flags(options: Mapping[str, Any]) -> list[str]:
+def flags(options: Mapping[str, object]) -> list[str]:
     """NSQ's flags for options: durations as Go writes them, lists as repeated flags."""
     made = []
     for name, value in options.items():
@@ -272,9 +272,9 @@ def flags(options: Mapping[str, Any]) -> list[str]:
 
 def make_daemon(
     kind: Kind | None,
-    daemon: Callable[..., Any],
+    daemon: Callable[..., object],
     options_class: type[Any],
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     *,
     real_command: str = "",
 ) -> Daemon:
@@ -322,7 +322,7 @@ def why_no_process() -> str:
     return ""
 
 
-def _converted(value: Any, default: Any) -> Any:
+def _converted(value: Any, default: object) -> object:
     """A value of the option's type: tuples for lists, and floats for durations, by which ``flags`` knows them."""
     if isinstance(default, tuple):
         return (value,) if isinstance(value, str) else tuple(value)

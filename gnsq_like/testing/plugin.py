@@ -46,9 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"nsq = {kind}: it must be one of {', '.join(KINDS)}")
 
 
-def _options(request: pytest.FixtureRequest, marker: str) -> dict[str, Any]:
+def _options(request: pytest.FixtureRequest, marker: str) -> dict[str, object]:
     """The options in markers; the one nearest to the test wins."""
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     for mark in reversed(list(request.node.iter_markers(marker))):
         if mark.args:
             raise pytest.UsageError(f"@pytest.mark.{marker} takes options by name, as in {marker}(msg_timeout=1)")
@@ -131,7 +131,7 @@ def nsq_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., Runnin
 
     with ExitStack() as running:
 
-        def start(nsqds: int = 2, lookupds: int = 1, **options: Any) -> RunningCluster:
+        def start(nsqds: int = 2, lookupds: int = 1, **options: object) -> RunningCluster:
             arguments: dict[str, Any] = {
                 "kind": _kind(request),
                 "clock": _clock(request),

@@ -43,7 +43,7 @@ class RecordingProducer(Producer):
         #: The messages published so far, the oldest first; may be cleared.
         self.outbox: list[Published] = []
 
-    def publish(self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None) -> None:
+    def publish(self, topic: str, body: object, *, defer: float | None = None, timeout: float | None = None) -> None:
         """Record one message; raises the errors that Producer.publish raises before it sends."""
         self._check(timeout)
         body = self._encoder.body(body)
@@ -54,13 +54,13 @@ class RecordingProducer(Producer):
         self.outbox.append(Published(topic, body, defer))
 
     async def apublish(
-        self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None
+        self, topic: str, body: object, *, defer: float | None = None, timeout: float | None = None
     ) -> None:
         """Record one message."""
         self.publish(topic, body, defer=defer, timeout=timeout)
 
     def publish_async(
-        self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None
+        self, topic: str, body: object, *, defer: float | None = None, timeout: float | None = None
     ) -> AsyncResult[None]:
         """Record one message; the result is set already."""
         self.publish(topic, body, defer=defer, timeout=timeout)
@@ -69,7 +69,7 @@ class RecordingProducer(Producer):
         return result
 
     def multi_publish(
-        self, topic: str, bodies: Iterable[Any], *, atomic: bool = False, timeout: float | None = None
+        self, topic: str, bodies: Iterable[object], *, atomic: bool = False, timeout: float | None = None
     ) -> None:
         """Record several messages."""
         self._check(timeout)

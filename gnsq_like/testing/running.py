@@ -127,9 +127,9 @@ class _Running:
 
     def __init__(
         self,
-        make: Callable[..., Any],
-        options_class: type[Any],
-        options: Mapping[str, Any],
+        make: Callable[..., object],
+        options_class: type[object],
+        options: Mapping[str, object],
         *,
         kind: Kind | None,
         clock: Clock | None,
@@ -223,7 +223,7 @@ class RunningNsqlookupd(_Running):
     _name = "nsqlookupd"
 
     def __init__(
-        self, *, kind: Kind | None = None, clock: Clock | None = None, command: str = "", **options: Any
+        self, *, kind: Kind | None = None, clock: Clock | None = None, command: str = "", **options: object
     ) -> None:
         def make(options: NsqlookupdOptions) -> Nsqlookupd:
             return Nsqlookupd(options) if clock is None else Nsqlookupd(options, clock=clock.wall)
@@ -445,7 +445,7 @@ def running_nsqd(
     clock: Clock | None = None,
     lookupds: Iterable[RunningNsqlookupd] | RunningNsqlookupd = (),
     command: str = "",
-    **options: Any,
+    **options: object,
 ) -> RunningNsqd:
     """Context manager: an nsqd on free loopback ports, with a node id of its own.
 
@@ -461,7 +461,7 @@ def running_nsqd(
 
 
 def running_nsqlookupd(
-    *, kind: Kind | None = None, clock: Clock | None = None, command: str = "", **options: Any
+    *, kind: Kind | None = None, clock: Clock | None = None, command: str = "", **options: object
 ) -> RunningNsqlookupd:
     """Context manager: a nsqlookupd on free loopback ports; see :func:`running_nsqd` for the arguments.
 

@@ -135,12 +135,12 @@ def _own_topic(daemons: Daemons, topic: str) -> Iterator[list[str]]:
     """A new topic with a channel on all nsqds; their TCP addresses."""
     nodes = daemons.nodes()
     known = daemons.ask_lookupds(LookupdClient.topics)
-    existing = {name for node in nodes.values.values() for name in node.topics}
-    if topic in existing.union(*known.values.values()):
+    existing = {name for node in nodes.answers.values() for name in node.topics}
+    if topic in existing.union(*known.answers.values()):
         raise TopicExists(topic)
     if nodes.failures or known.failures:  # the topic may be there
         raise Unreachable({**nodes.failures, **known.failures})
-    if not nodes.values:
+    if not nodes.answers:
         raise NoNsqd("the nsqlookupds know no nsqd")
 
     def make(client: NsqdHTTPClient) -> None:
@@ -148,12 +148,12 @@ def _own_topic(daemons: Daemons, topic: str) -> Iterator[list[str]]:
         client.create_channel(topic, CHANNEL)
 
     try:
-        made = daemons.ask_nsqds(nodes.values, make)
+        made = daemons.ask_nsqds(nodes.answers, make)
         for error in made.failures.values():
             raise error
-        yield [node.tcp_address for node in nodes.values.values()]
+        yield [node.tcp_address for node in nodes.answers.values()]
     finally:
-        _delete(daemons, [*nodes.values], topic)
+        _delete(daemons, [*nodes.answers], topic)
 
 
 def _delete(daemons: Daemons, addresses: list[str], topic: str) -> None:

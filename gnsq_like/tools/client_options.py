@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import Field, fields
-from typing import Any
 
 from gnsq_like.durations import parse_duration
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
@@ -27,23 +26,23 @@ _TRUE = frozenset({"true", "t", "yes", "on", "1"})
 _FALSE = frozenset({"false", "f", "no", "off", "0"})
 
 
-def text_options(kind: type[ConnectionOptions]) -> dict[str, Field[Any]]:
+def text_options(kind: type[ConnectionOptions]) -> dict[str, Field[object]]:
     """The options of ReaderOptions or ProducerOptions that can be given as text, by name."""
     return {option.name: option for option in fields(kind) if option.name not in NOT_AS_TEXT}
 
 
-def is_switch(option: Field[Any]) -> bool:
+def is_switch(option: Field[object]) -> bool:
     """Whether the option is true or false, so that its name alone means true."""
     kind = option.metadata["kind"]
     return bool(kind is bool)
 
 
-def is_duration(option: Field[Any]) -> bool:
+def is_duration(option: Field[object]) -> bool:
     """Whether the option is in seconds."""
     return bool(option.metadata["kind"] is float) and option.name not in _PLAIN_FLOATS
 
 
-def parse_value(kind: type[ConnectionOptions], name: str, text: str, *, default_unit: str = "") -> Any:
+def parse_value(kind: type[ConnectionOptions], name: str, text: str, *, default_unit: str = "") -> object:
     """The value of one option. Bounds and combinations are checked when all options are known.
 
     :param default_unit: the unit of a duration that is a bare number; without it, only 0 may be bare
@@ -52,7 +51,7 @@ def parse_value(kind: type[ConnectionOptions], name: str, text: str, *, default_
     return _converted(text_options(kind)[name], text, default_unit)
 
 
-def _converted(option: Field[Any], text: str, default_unit: str) -> Any:
+def _converted(option: Field[object], text: str, default_unit: str) -> object:
     kinds = option.metadata["kind"]
     kinds = kinds if isinstance(kinds, tuple) else (kinds,)
     word = text.strip().lower()
@@ -81,12 +80,12 @@ def _converted(option: Field[Any], text: str, default_unit: str) -> Any:
     raise InvalidOption(option.name, shown, "it must be true or false")
 
 
-def parse_pairs(kind: type[ConnectionOptions], pairs: Iterable[str]) -> dict[str, Any]:
+def parse_pairs(kind: type[ConnectionOptions], pairs: Iterable[str]) -> dict[str, object]:
     """The options in texts such as "max_attempts,3"; a name alone means true, as in NSQ's own utilities.
 
     :raises InvalidOption: for an unknown name or a malformed value
     """
-    given: dict[str, Any] = {}
+    given: dict[str, object] = {}
     for pair in pairs:
         written, _, text = pair.partition(",")
         name = written.strip().replace("-", "_").lower()
@@ -104,18 +103,18 @@ def parse_pairs(kind: type[ConnectionOptions], pairs: Iterable[str]) -> dict[str
     return given
 
 
-def _skip_verify(text: str) -> dict[str, Any]:
+def _skip_verify(text: str) -> dict[str, object]:
     return {"verify": not parse_value(ReaderOptions, "verify", text)}
 
 
-def _min_version(text: str) -> dict[str, Any]:
+def _min_version(text: str) -> dict[str, object]:
     if text not in _TLS_VERSIONS:
         raise InvalidOption("tls_min_version", text, f"it must be one of {', '.join(sorted(_TLS_VERSIONS))}")
     return {}
 
 
 #: Options of go-nsq that say the same in another way.
-_TRANSLATED: dict[str, Callable[[str], dict[str, Any]]] = {
+_TRANSLATED: dict[str, Callable[[str], dict[str, object]]] = {
     "tls_insecure_skip_verify": _skip_verify,
     "tls_min_version": _min_version,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import gevent
 from gevent.event import Event
@@ -42,7 +41,7 @@ class Consumption:
         #: Why it ended by itself.
         self._error: BaseException | None = None
 
-    def add(self, topic: str, channel: str, handler: Callable[[Message], object], **options: Any) -> Reader:
+    def add(self, topic: str, channel: str, handler: Callable[[Message], object], **options: object) -> Reader:
         """Start a Reader. Never switches."""
         reader = self._source.reader(
             topic,

@@ -11,7 +11,8 @@ import gevent
 
 from gnsq_like import LookupdClient
 from gnsq_like.errors import HTTPRequestFailed, NSQError
-from gnsq_like.tools.daemons import Answers, Daemons, NotFound
+from gnsq_like.tools.daemons import Daemons, NotFound
+from gnsq_like.tools.rounds import Round
 from gnsq_like.tools.sources import Unreachable
 
 #: The counts of a record of nsqd's that are summed.
@@ -99,16 +100,16 @@ def count_all(daemons: Daemons) -> Counts:
 
     :raises Unreachable: none of the given daemons answers, or none of the nsqds that nsqlookupds know
     """
-    known: Answers[list[str]] = Answers()
+    known: Round[list[str]] = Round()
     addresses: Iterable[str] = daemons.nsqd_http_addresses
     failures: dict[str, NSQError] = {}
     if daemons.lookupd_http_addresses:
         nodes = daemons.nodes()
-        addresses = nodes.values
+        addresses = nodes.answers
         known = daemons.ask_lookupds(LookupdClient.topics)
         failures = {**nodes.failures, **known.failures}
     counts = _count(daemons, addresses, failures)
-    for topic in {each for topics in known.values.values() for each in topics}:
+    for topic in {each for topics in known.answers.values() for each in topics}:
         counts.topics.setdefault(topic, TopicCount(topic))
     counts.topics = dict(sorted(counts.topics.items()))
     return counts
@@ -124,7 +125,7 @@ def count_topic(
     :raises Unreachable: none of the given daemons answers, or none of the nsqds that nsqlookupds know
     """
     nodes = daemons.nodes_of(topic)
-    counts = _count(daemons, nodes.values, nodes.failures, topic, channel, with_clients)
+    counts = _count(daemons, nodes.answers, nodes.failures, topic, channel, with_clients)
     found = counts.topics.get(topic, TopicCount(topic))
     if channel is not None and channel not in found.channels:
         raise NotFound(f"channel {topic}/{channel}", counts.failures)
@@ -145,15 +146,15 @@ def _count(
             client.url, client.stats(topic, channel, include_clients=with_clients, include_mem=False), topic, channel
         ),
     )
-    if found.failures and not found.values:
+    if found.failures and not found.answers:
         raise Unreachable({**failures, **found.failures})
     topics: dict[str, TopicCount] = {}
-    for address, answer in found.values.items():
+    for address, answer in found.answers.items():
         for each in answer:
             topics.setdefault(each.topic, TopicCount(each.topic)).add(address, each)
     for each in topics.values():
         each.channels = dict(sorted(each.channels.items()))
-    return Counts(dict(sorted(topics.items())), frozenset(found.values), [*{**failures, **found.failures}.values()])
+    return Counts(dict(sorted(topics.items())), frozenset(found.answers), [*{**failures, **found.failures}.values()])
 
 
 def _read(url: str, stats: Mapping[str, Any], topic: str | None, channel: str | None) -> list[TopicCount]:

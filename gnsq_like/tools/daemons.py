@@ -5,19 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
-
-import gevent
 
 from gnsq_like import LookupdClient, NsqdHTTPClient, NsqdNode
 from gnsq_like.addresses import join_host_port
 from gnsq_like.errors import HTTPStatusError, InvalidAddress, NSQError, UsageError
 from gnsq_like.http.nsqd import NsqdInfo
+from gnsq_like.tools.rounds import Round, Upstreams
 from gnsq_like.tools.sources import Unreachable
 
 _C = TypeVar("_C", NsqdHTTPClient, LookupdClient)
 _T = TypeVar("_T")
+
+#: Seconds for a round, unless the options have another timeout.
+_TIMEOUT = 5.0
 
 
 class NotFound(NSQError):
@@ -34,29 +36,6 @@ class NotFound(NSQError):
 
     def __str__(self) -> str:
         return "; ".join([f"there is no {self.what}", *map(str, self.failures)])
-
-
-@dataclass
-class Answers(Generic[_T]):
-    """What daemons answered, by address, in the order in which they were asked."""
-
-    values: dict[str, _T] = field(default_factory=dict)
-    #: Those that gave no usable answer, or refused.
-    failures: dict[str, NSQError] = field(default_factory=dict)
-
-    def require_any(self) -> None:
-        """Raise Unreachable if there are failures only."""
-        if self.failures and not self.values:
-            raise Unreachable(self.failures)
-
-    def without(self, message: str) -> Answers[_T]:
-        """The same without the refusals that have this message."""
-        left = {key: error for key, error in self.failures.items() if not _says(error, message)}
-        return Answers(self.values, left)
-
-
-def _says(error: NSQError, message: str) -> bool:
-    return isinstance(error, HTTPStatusError) and error.message == message
 
 
 @dataclass
@@ -98,66 +77,41 @@ class Daemons:
     lookupd_http_addresses: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def ask_nsqds(self, addresses: Iterable[str], question: Callable[[NsqdHTTPClient], _T]) -> Answers[_T]:
+    def ask_nsqds(self, addresses: Iterable[str], question: Callable[[NsqdHTTPClient], _T]) -> Round[_T]:
         """Ask these nsqds at once."""
         return self._ask(NsqdHTTPClient, addresses, question)
 
-    def ask_lookupds(self, question: Callable[[LookupdClient], _T]) -> Answers[_T]:
+    def ask_lookupds(self, question: Callable[[LookupdClient], _T]) -> Round[_T]:
         """Ask all of its nsqlookupds at once."""
         return self._ask(LookupdClient, self.lookupd_http_addresses, question)
 
-    def _ask(self, kind: type[_C], addresses: Iterable[str], question: Callable[[_C], _T]) -> Answers[_T]:
-        # The clients are made first: an invalid address or certificate is an error of the user's, not of a daemon.
-        clients = {address: kind(address, **self.options) for address in addresses}
-        greenlets: dict[str, Any] = {
-            address: gevent.spawn(self._ask_one, kind, client, address, question) for address, client in clients.items()
-        }
+    def _ask(self, kind: type[_C], addresses: Iterable[str], question: Callable[[_C], _T]) -> Round[_T]:
+        timeout = float(self.options.get("timeout", _TIMEOUT))
+        clients = Upstreams(lambda url, seconds: kind(url, **{**self.options, "timeout": seconds}), timeout)
         try:
-            gevent.joinall([*greenlets.values()])
+            found = clients.ask(addresses, question)
         finally:
-            gevent.killall([*greenlets.values()])
-        answers: Answers[_T] = Answers()
-        for address, greenlet in greenlets.items():
-            outcome = greenlet.get()
-            if isinstance(outcome, UsageError):  # an invalid name: nobody was asked
-                raise outcome
-            if isinstance(outcome, NSQError):
-                answers.failures[address] = outcome
-            else:
-                answers.values[address] = outcome
-        return answers
-
-    def _ask_one(self, kind: type[_C], client: _C, address: str, question: Callable[[_C], _T]) -> _T | NSQError:
-        try:
-            with client:
-                return question(client)
-        except HTTPStatusError as exc:
-            if exc.https_port is None:
-                return exc
-            port = exc.https_port
-        except NSQError as exc:
-            return exc
-        try:  # it refuses http
-            with kind(f"https://{address.removeprefix('http://').rpartition(':')[0]}:{port}", **self.options) as client:
-                return question(client)
-        except NSQError as exc:
-            return exc
+            clients.close()
+        for failure in found.failures.values():
+            if isinstance(failure, UsageError):  # an invalid name, address or certificate: nobody was asked
+                raise failure
+        return found
 
     # -- which nsqds there are ------------------------------------------------------------------------
 
-    def nodes(self) -> Answers[Node]:
+    def nodes(self) -> Round[Node]:
         """All nsqds, by their HTTP addresses; the failures are those of what was asked for them.
 
         :raises Unreachable: none of the given daemons answers
         """
         if not self.lookupd_http_addresses:
             found = self.ask_nsqds(self.nsqd_http_addresses, lambda client: (client.info(), _names(client)))
-            found.require_any()
-            nodes = {address: _itself(address, *answer) for address, answer in found.values.items()}
-            return Answers(nodes, found.failures)
+            require_any(found)
+            nodes = {address: _itself(address, *answer) for address, answer in found.answers.items()}
+            return Round(nodes, found.failures)
         known = self.ask_lookupds(LookupdClient.nodes)
-        known.require_any()
-        return Answers(_united(known.values), known.failures)
+        require_any(known)
+        return Round(_united(known.answers), known.failures)
 
     def lookup(self, topic: str) -> Found:
         """What nsqlookupds know of a topic.
@@ -167,17 +121,17 @@ class Daemons:
         """
         known = self.ask_lookupds(lambda client: client.lookup(topic))
         others = known.without("TOPIC_NOT_FOUND")
-        if not known.values and len(others.failures) < len(known.failures):
+        if not known.answers and len(others.failures) < len(known.failures):
             raise NotFound(f"topic {topic}", others.failures.values())
-        others.require_any()
-        results = known.values.values()
+        require_any(others)
+        results = known.answers.values()
         return Found(
             sorted({channel for result in results for channel in result.channels}),
-            [*_united({address: result.producers for address, result in known.values.items()}).values()],
+            [*_united({address: result.producers for address, result in known.answers.items()}).values()],
             others.failures,
         )
 
-    def nodes_of(self, topic: str) -> Answers[str]:
+    def nodes_of(self, topic: str) -> Round[str]:
         """The HTTP addresses of the nsqds that have a topic.
 
         :raises NotFound: nobody knows the topic; it may be known where no nsqd has it
@@ -185,14 +139,20 @@ class Daemons:
         """
         if not self.lookupd_http_addresses:
             found = self.ask_nsqds(self.nsqd_http_addresses, lambda client: _names(client, topic) == {topic})
-            found.require_any()
-            having = [address for address, has_it in found.values.items() if has_it]
+            require_any(found)
+            having = [address for address, has_it in found.answers.items() if has_it]
             if not having:
                 raise NotFound(f"topic {topic}", found.failures.values())
-            return Answers({address: address for address in having}, found.failures)
+            return Round({address: address for address in having}, found.failures)
         known = self.lookup(topic)
         addresses = sorted(node.http_address for node in known.nodes)
-        return Answers({address: address for address in addresses}, known.failures)
+        return Round({address: address for address in addresses}, known.failures)
+
+
+def require_any(found: Round[_T]) -> None:
+    """Raise Unreachable if there are failures only."""
+    if found.failures and not found.answers:
+        raise Unreachable(found.failures)
 
 
 def _names(client: NsqdHTTPClient, topic: str | None = None) -> set[str]:
@@ -262,10 +222,10 @@ def ping(daemons: Daemons) -> list[Pong]:
     :returns: nsqlookupds first; each daemon once, also if it did not answer
     """
     lookupds = daemons.ask_lookupds(lambda client: (_ping(client), [node.http_address for node in client.nodes()]))
-    known = {address for _, nodes in lookupds.values.values() for address in nodes}
+    known = {address for _, nodes in lookupds.answers.values() for address in nodes}
     addresses = list(dict.fromkeys([*daemons.nsqd_http_addresses, *sorted(known)]))
     nsqds = daemons.ask_nsqds(addresses, _ping)
-    pinged = Answers({address: pong for address, (pong, _) in lookupds.values.items()}, lookupds.failures)
+    pinged = Round({address: pong for address, (pong, _) in lookupds.answers.items()}, lookupds.failures)
     return [
         *_pongs("nsqlookupd", daemons.lookupd_http_addresses, pinged),
         *_pongs("nsqd", addresses, nsqds),
@@ -287,11 +247,11 @@ def _ping(client: NsqdHTTPClient | LookupdClient) -> tuple[float, str, str]:
     return seconds, str(info.get("version", "")) if isinstance(info, dict) else info.version, problem
 
 
-def _pongs(kind: str, addresses: Iterable[str], answers: Answers[tuple[float, str, str]]) -> list[Pong]:
+def _pongs(kind: str, addresses: Iterable[str], answers: Round[tuple[float, str, str]]) -> list[Pong]:
     found = []
     for address in dict.fromkeys(addresses):
-        if address in answers.values:
-            found.append(Pong(kind, address, *answers.values[address]))
+        if address in answers.answers:
+            found.append(Pong(kind, address, *answers.answers[address]))
         else:
             found.append(Pong(kind, address, problem=_text(answers.failures[address])))
     return found

@@ -166,7 +166,7 @@ class DeadLetterQueue:
                 depths[address] = each.depth
         self.depth = sum(depths.values())
         left = self.depth if most is None else most
-        nodes = self._daemons.nodes().values
+        nodes = self._daemons.nodes().answers
         places = []
         for address, depth in depths.items():
             expected = min(depth, left)
@@ -240,8 +240,8 @@ class DeadLetterQueue:
         producer = self._producers.get(topic)
         if producer is None:
             # Another nsqd would make the topic there, where perhaps nobody reads it.
-            having = self._daemons.nodes_of(topic).values
-            nodes = self._daemons.nodes().values
+            having = self._daemons.nodes_of(topic).answers
+            nodes = self._daemons.nodes().answers
             addresses = [node.tcp_address for address, node in nodes.items() if address in having]
             if not addresses:
                 raise NotFound(f"topic {topic} on any nsqd")

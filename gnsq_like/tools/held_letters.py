@@ -7,7 +7,6 @@ replayed nor dropped is given back, and after a crash nsqd delivers it again. Us
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from gnsq_like import Message
 from gnsq_like.deadletter import DeadLetter, open_envelope
@@ -16,7 +15,7 @@ from gnsq_like.errors import NSQError, UsageError
 #: The channel; a topic without any gives its backlog to it.
 CHANNEL = "dead-letters"
 #: Options of a Reader that holds letters: as often as it takes, and without pauses.
-READER_OPTIONS: Mapping[str, Any] = {"max_attempts": 0, "max_backoff_duration": 0}
+READER_OPTIONS: Mapping[str, object] = {"max_attempts": 0, "max_backoff_duration": 0}
 
 
 class CannotReplay(NSQError):

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.daemons import Answers, Daemons, NotFound, check_node
+from gnsq_like.tools.daemons import Daemons, NotFound, check_node, require_any
+from gnsq_like.tools.rounds import Round
 from gnsq_like.wire.names import encode_channel, encode_topic
 
 #: Changes of a topic on an nsqd, and of a channel.
@@ -64,12 +65,12 @@ def create(daemons: Daemons, topic: str, channel: str | None = None) -> Outcome:
     if not daemons.lookupd_http_addresses:
         return _outcome(nsqds=daemons.ask_nsqds(daemons.nsqd_http_addresses, lambda each: _make(each, topic, channel)))
     known = daemons.ask_lookupds(lambda client: _make(client, topic, channel))
-    known.require_any()
+    require_any(known)
     if channel is None:
-        return _outcome(nsqds=Answers(), lookupds=known)
+        return _outcome(nsqds=Round(), lookupds=known)
     nodes = daemons.nodes_of(topic)
     return _outcome(
-        lookupds=known, nsqds=daemons.ask_nsqds(nodes.values, lambda client: client.create_channel(topic, channel))
+        lookupds=known, nsqds=daemons.ask_nsqds(nodes.answers, lambda client: client.create_channel(topic, channel))
     )
 
 
@@ -93,7 +94,7 @@ def change(daemons: Daemons, action: str, topic: str, channel: str | None = None
             CHANNEL_CHANGES[action](client, topic, channel)
 
     nodes = daemons.nodes_of(topic)
-    found = _outcome(nodes, nsqds=_ignoring_missing(daemons.ask_nsqds(nodes.values, question)))
+    found = _outcome(nodes, nsqds=_ignoring_missing(daemons.ask_nsqds(nodes.answers, question)))
     return _found_any(found, topic, channel)
 
 
@@ -111,7 +112,7 @@ def delete(daemons: Daemons, topic: str, channel: str | None = None) -> Outcome:
             client.delete_channel(topic, channel)
 
     known = _ignoring_missing(daemons.ask_lookupds(question))
-    found = _ignoring_missing(daemons.ask_nsqds(nodes.values, question))
+    found = _ignoring_missing(daemons.ask_nsqds(nodes.answers, question))
     return _found_any(_outcome(nodes, lookupds=known, nsqds=found), topic, channel)
 
 
@@ -125,13 +126,13 @@ def tombstone(daemons: Daemons, node: str, topic: str) -> Outcome:
     """
     check_node(node)
     nodes = daemons.nodes()
-    known = nodes.values.get(node)
+    known = nodes.answers.get(node)
     if known is None:
         raise NotFound(f"nsqd {node}", nodes.failures.values())
     # nsqlookupd compares with its own spelling, which may have no brackets around an IPv6 address.
     name = f"{known.broadcast_address}:{known.http_port}"
     hidden = daemons.ask_lookupds(lambda client: client.tombstone(topic, name))
-    hidden.require_any()
+    require_any(hidden)
     deleted = _ignoring_missing(daemons.ask_nsqds([node], lambda client: client.delete_topic(topic)))
     outcome = _outcome(lookupds=hidden, nsqds=deleted)
     if not outcome.nsqds and not outcome.failures:
@@ -139,17 +140,15 @@ def tombstone(daemons: Daemons, node: str, topic: str) -> Outcome:
     return outcome
 
 
-def _ignoring_missing(answers: Answers[None]) -> Answers[None]:
+def _ignoring_missing(answers: Round[None]) -> Round[None]:
     return answers.without("TOPIC_NOT_FOUND").without("CHANNEL_NOT_FOUND")
 
 
-def _outcome(
-    nodes: Answers[str] | None = None, *, nsqds: Answers[None], lookupds: Answers[None] | None = None
-) -> Outcome:
-    lookupds = lookupds or Answers()
+def _outcome(nodes: Round[str] | None = None, *, nsqds: Round[None], lookupds: Round[None] | None = None) -> Outcome:
+    lookupds = lookupds or Round()
     # An nsqlookupd that did not answer the first time is one failure, not two.
     failures = {**(nodes.failures if nodes else {}), **lookupds.failures, **nsqds.failures}
-    return Outcome([*nsqds.values], [*lookupds.values], [*failures.values()])
+    return Outcome([*nsqds.answers], [*lookupds.answers], [*failures.values()])
 
 
 def _found_any(outcome: Outcome, topic: str, channel: str | None) -> Outcome:

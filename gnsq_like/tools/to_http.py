@@ -244,7 +244,7 @@ def _is_unsent(error: Exception) -> bool:
     return isinstance(_cause(error.__cause__), ConnectTimeoutError | NewConnectionError)
 
 
-def _reason(error: Any) -> str:
+def _reason(error: object) -> str:
     """An error of urllib3 without its pools and retries."""
     text = str(_cause(error))
     return text.rpartition(": ")[2] if text.startswith("<") or "object at 0x" in text else text

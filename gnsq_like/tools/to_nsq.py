@@ -152,7 +152,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """A value in which whole floats are integers, as Go prints them."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < 2**63 else value

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.admin.upstream.rounds import IMPATIENT_SECONDS, UpstreamError, Upstreams
 from gnsq_like.http.nsqd import NsqdHTTPClient
+from gnsq_like.tools.rounds import IMPATIENT_SECONDS, UpstreamError, Upstreams
 from tests.support.admins import client_of, site
 from tests.support.certificates import write_ca
 from tests.support.daemons import running_nsqd, wait_for

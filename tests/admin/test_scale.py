@@ -18,10 +18,10 @@ from gnsq_like.admin.history.trend import figures_of
 from gnsq_like.admin.upstream.cluster import MOST_CPU, Cluster
 from gnsq_like.admin.upstream.nodes import Node
 from gnsq_like.admin.upstream.overview import NodeStats, NodeTotal, Overview, add_node, read_stats
-from gnsq_like.admin.upstream.rounds import Upstreams
 from gnsq_like.admin.web.pages.view import SHARED_SECONDS
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient
+from gnsq_like.tools.rounds import Upstreams
 from tests.support.daemons import wait_for
 from tests.support.large_cluster import CHANNELS, NODES, TOPICS, Stub, admin_of, stats, stub_nsqds, topics_page
 

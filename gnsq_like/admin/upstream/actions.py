@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.nodes import Node
-from gnsq_like.admin.upstream.rounds import Round
 from gnsq_like.errors import HTTPRequestFailed
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient
+from gnsq_like.tools.rounds import Round
 
 #: Actions on a topic, and on a channel.
 TOPIC_ACTIONS: dict[str, Callable[[NsqdHTTPClient, str], None]] = {

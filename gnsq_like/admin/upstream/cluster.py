@@ -24,10 +24,10 @@ from gnsq_like.admin.upstream.figures import (
 )
 from gnsq_like.admin.upstream.nodes import REGISTERS_WITHIN, Departures, Node, from_info, from_lookupd, in_order, unite
 from gnsq_like.admin.upstream.overview import NodeStats, NodeTotal, Overview, add_node, read_stats
-from gnsq_like.admin.upstream.rounds import Round, UpstreamError, Upstreams
 from gnsq_like.admin.upstream.shared import Shared
 from gnsq_like.http.nsqd import NsqdHTTPClient, NsqdInfo
 from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
+from gnsq_like.tools.rounds import Round, UpstreamError, Upstreams
 
 _T = TypeVar("_T")
 

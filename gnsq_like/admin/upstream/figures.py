@@ -10,7 +10,7 @@ import copy
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from gnsq_like.admin.upstream.nodes import Node
 from gnsq_like.http.decode import Malformed, list_of, value_of
@@ -61,7 +61,7 @@ class Latency:
             if mine["count"]:
                 mine["average"] += (new["average"] - mine["average"]) * new["count"] / mine["count"]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         return {
             "count": self.count,
             # As Go writes a map of numbers: names in order, and no fraction where there is none.
@@ -101,7 +101,7 @@ class ChannelFigures:
     client_count: int = 0
     paused: bool = False
     #: nsqd's records; None if they were not asked for.
-    clients: list[dict[str, Any]] | None = None
+    clients: list[dict[str, object]] | None = None
     #: Of a sum.
     nodes: list[ChannelFigures] = field(default_factory=list)
     latency: Latency = field(default_factory=Latency)
@@ -126,7 +126,7 @@ class ChannelFigures:
         if other.clients:
             self.clients = [*(self.clients or ()), *other.clients]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         return {
             "node": self.node,
             "hostname": self.hostname,
@@ -165,7 +165,7 @@ class TopicFigures:
     def memory_depth(self) -> int:
         return self.depth - self.backend_depth
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         return {
             "node": self.node,
             "hostname": self.hostname,
@@ -217,7 +217,7 @@ def _sum(channels: list[ChannelFigures], hostname: str, latency: Latency) -> Cha
     return total
 
 
-def _in_order(figures: Iterable[Any]) -> list[Any]:
+def _in_order(figures: Iterable[object]) -> list[Any]:
     return sorted(figures, key=lambda each: (each.hostname, each.node))
 
 
@@ -252,7 +252,7 @@ def _counts_of(record: dict[str, Any], names: tuple[str, ...]) -> dict[str, int]
     return counts
 
 
-def _topic(record: dict[str, Any]) -> TopicFigures:
+def _topic(record: dict[str, object]) -> TopicFigures:
     name = value_of(record, "topic_name", str)
     return TopicFigures(
         "",
@@ -266,7 +266,7 @@ def _topic(record: dict[str, Any]) -> TopicFigures:
     )
 
 
-def _channel(record: dict[str, Any], topic: str) -> ChannelFigures:
+def _channel(record: dict[str, object], topic: str) -> ChannelFigures:
     name, clients = value_of(record, "channel_name", str), None
     if record.get("clients") is not None:
         clients = [_client(each) for each in list_of(record, "clients", dict)]
@@ -286,11 +286,11 @@ def _channel(record: dict[str, Any], topic: str) -> ChannelFigures:
     )
 
 
-def _paused(record: dict[str, Any]) -> bool:
+def _paused(record: dict[str, object]) -> bool:
     return record.get("paused") is True
 
 
-def _latency(record: dict[str, Any]) -> Latency:
+def _latency(record: dict[str, object]) -> Latency:
     found = record.get("e2e_processing_latency")
     if not found or found == _NO_PERCENTILES:
         return _NONE
@@ -308,13 +308,13 @@ def _latency(record: dict[str, Any]) -> Latency:
     return latency
 
 
-def _is_finite(value: object) -> bool:
+def _is_finite(value: object) -> TypeGuard[float]:
     # JSON in Python has NaN and Infinity.
     return isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
 
 
 #: A client's fields, with their types and nsqadmin's defaults.
-_CLIENT_FIELDS: tuple[tuple[str, Any], ...] = (
+_CLIENT_FIELDS: tuple[tuple[str, object], ...] = (
     ("remote_address", ""),
     ("version", ""),
     ("client_id", ""),
@@ -341,8 +341,8 @@ _CLIENT_FIELDS: tuple[tuple[str, Any], ...] = (
 )
 
 
-def _client(record: dict[str, Any]) -> dict[str, Any]:
-    client: dict[str, Any] = {"node": ""}
+def _client(record: dict[str, object]) -> dict[str, object]:
+    client: dict[str, object] = {"node": ""}
     for name, default in _CLIENT_FIELDS:
         value = record.get(name, default)
         if type(value) is not type(default) or (type(value) is int and not -_MOST <= value < _MOST):
@@ -351,7 +351,7 @@ def _client(record: dict[str, Any]) -> dict[str, Any]:
     return client
 
 
-def _client_json(client: dict[str, Any]) -> dict[str, Any]:
+def _client_json(client: dict[str, object]) -> dict[str, object]:
     fields = {}
     for name, value in client.items():
         if value == "" and "topology_" in name:
@@ -367,7 +367,7 @@ def connected_seconds(client: dict[str, Any]) -> int:
     return int(time.time()) - int(client["connect_ts"])
 
 
-def read_publishers(stats: dict[str, Any], topic: str) -> list[dict[str, Any]]:
+def read_publishers(stats: dict[str, object], topic: str) -> list[dict[str, object]]:
     """The open connections of an nsqd that have published to a topic, as clients with ``published``.
 
     :param stats: of this topic only: nsqd counts one topic for each connection

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from gnsq_like.addresses import join_host_port
 from gnsq_like.http.nsqd import NsqdInfo
@@ -58,7 +57,7 @@ class Node:
         zone, region = self.topology_zone, self.topology_region
         return {"node": self.address, "node_topology_region": region, "node_topology_zone": zone}
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """As in nsqadmin's /api/nodes; an empty list is null there, and an empty zone is left out."""
         topology = {"topology_zone": self.topology_zone, "topology_region": self.topology_region}
         return {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from gnsq_like.admin.upstream.figures import ChannelFigures, TopicFigures, read_topics
 from gnsq_like.admin.upstream.nodes import Node
@@ -135,7 +134,7 @@ class NodeStats:
     start_time: int
 
 
-def read_stats(stats: dict[str, Any]) -> NodeStats:
+def read_stats(stats: dict[str, object]) -> NodeStats:
     """A /stats.
 
     :raises Malformed: it is not what nsqd sends

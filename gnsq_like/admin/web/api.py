@@ -15,13 +15,13 @@ from typing import Any
 from flask import Response, request
 
 from gnsq_like.admin.upstream.actions import TOPIC_ACTIONS, Outcome
-from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.operations import Target
 from gnsq_like.admin.web.replies import response_of, warning
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import HTTPError, UsageError
 from gnsq_like.server.shared.gotext import GoObject, read_object
 from gnsq_like.server.shared.wsgi import Problem, respond
+from gnsq_like.tools.rounds import UpstreamError
 from gnsq_like.wire.names import is_valid_name
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 #: Bytes of a body that is read.
 _MOST_BYTES = 1024 * 1024
 
-Function = Callable[..., Any]
+Function = Callable[..., object]
 
 
 class API:
@@ -69,7 +69,7 @@ class API:
 
     # -- reading ---------------------------------------------------------------------------------------
 
-    def topics(self) -> dict[str, Any]:
+    def topics(self) -> dict[str, object]:
         cluster = self._site.cluster
         if request.args.get("inactive") == "true":
             inactive = self._site.run(cluster.inactive_topics)
@@ -78,20 +78,20 @@ class API:
         found = self._site.run(cluster.topics)
         return {"topics": found.value or None, "message": warning(found.warnings)}
 
-    def topic(self, topic: str) -> dict[str, Any]:
+    def topic(self, topic: str) -> dict[str, object]:
         found = self._site.run(self._site.cluster.topic, topic)
         return {**found.value.figures.as_json(), "message": warning(found.warnings)}
 
-    def channel(self, topic: str, channel: str) -> dict[str, Any]:
+    def channel(self, topic: str, channel: str) -> dict[str, object]:
         found = self._site.run(self._site.cluster.channel, topic, channel)
         figures = {} if found.value is None else found.value.as_json()
         return {**figures, "message": warning(found.warnings)}
 
-    def nodes(self) -> dict[str, Any]:
+    def nodes(self) -> dict[str, object]:
         found = self._site.run(self._site.cluster.nodes)
         return {"nodes": [node.as_json() for node in found.value] or None, "message": warning(found.warnings)}
 
-    def node(self, node: str) -> dict[str, Any]:
+    def node(self, node: str) -> dict[str, object]:
         found = self._site.run(self._site.cluster.node, node)
         if found.value is None:
             raise Problem(404, "NODE_NOT_FOUND")
@@ -103,7 +103,7 @@ class API:
             "message": warning(found.warnings),
         }
 
-    def counter(self) -> dict[str, Any]:
+    def counter(self) -> dict[str, object]:
         found = self._site.run(self._site.cluster.counter)
         stats = {
             f"{topic}:{channel}:{node}": {
@@ -116,12 +116,12 @@ class API:
         }
         return {"stats": stats, "message": warning(found.warnings)}
 
-    def alerts(self) -> dict[str, Any]:
+    def alerts(self) -> dict[str, object]:
         overview = self._site.look()
         found = [{**alert.as_json(), "since": int(since)} for alert, since in self._site.alerts.items()]
         return {"alerts": found, "message": warning(overview.warnings)}
 
-    def graphite(self) -> dict[str, Any]:
+    def graphite(self) -> dict[str, object]:
         if request.args.get("metric") != "rate":
             raise Problem(400, "INVALID_ARG_METRIC")
         if "target" not in request.args:
@@ -136,7 +136,7 @@ class API:
 
     # -- changing --------------------------------------------------------------------------------------
 
-    def create(self) -> dict[str, Any]:
+    def create(self) -> dict[str, object]:
         body = _body()
         topic, channel = _text(body, "topic"), _text(body, "channel")
         if not is_valid_name(topic):
@@ -145,16 +145,16 @@ class API:
             raise Problem(400, "INVALID_CHANNEL")
         return self._perform("create_channel" if channel else "create_topic", Target(topic, channel))
 
-    def change(self, topic: str, channel: str = "") -> dict[str, Any]:
+    def change(self, topic: str, channel: str = "") -> dict[str, object]:
         action = _text(_body(), "action")
         if action not in TOPIC_ACTIONS:
             raise Problem(400, "INVALID_ACTION")
         return self._perform(f"{action}_{'channel' if channel else 'topic'}", Target(topic, channel))
 
-    def delete(self, topic: str, channel: str = "") -> dict[str, Any]:
+    def delete(self, topic: str, channel: str = "") -> dict[str, object]:
         return self._perform(f"delete_{'channel' if channel else 'topic'}", Target(topic, channel))
 
-    def tombstone(self, node: str) -> dict[str, Any]:
+    def tombstone(self, node: str) -> dict[str, object]:
         try:
             topic = _body().text("topic")
         except (Problem, ValueError):
@@ -163,7 +163,7 @@ class API:
             raise Problem(400, "INVALID_TOPIC")
         return self._perform("tombstone_topic_producer", Target(topic, node=node))
 
-    def _perform(self, action: str, target: Target) -> dict[str, Any]:
+    def _perform(self, action: str, target: Target) -> dict[str, object]:
         outcome: Outcome = self._site.perform(action, target)
         if outcome.error:
             raise UpstreamError(outcome.error)

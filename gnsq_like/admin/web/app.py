@@ -100,7 +100,7 @@ class _Routes:
         self._screens = Screens(site)
         blueprint.url_value_preprocessor(self._choose_cluster)
 
-    def _choose_cluster(self, _endpoint: str | None, values: dict[str, Any] | None) -> None:
+    def _choose_cluster(self, _endpoint: str | None, values: dict[str, object] | None) -> None:
         name = (values or {}).pop("cluster", None)
         clusters = self._site.core.clusters
         g.cluster = name if name is not None else next(iter(clusters))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from flask import Response, request
 from werkzeug.wrappers import Response as AnyResponse
@@ -82,7 +81,7 @@ class MessageScreens:
 
     def _letters_page(self, view: View, topic: str) -> Page:
         session = self._site.letters.find(view.cluster.name, topic)
-        letters: list[dict[str, Any]] = []
+        letters: list[dict[str, object]] = []
         for name, message in list(session.held.items()) if session else []:
             found = read_letter(message)
             letters.append(

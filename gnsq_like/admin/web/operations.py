@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 from flask import Request
@@ -19,10 +18,10 @@ from gnsq_like.admin.core import Core
 from gnsq_like.admin.upstream import actions
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.cluster import Cluster
-from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.identity import Identity, basic_credentials
 from gnsq_like.errors import NSQError
 from gnsq_like.http.webhook import Webhooks
+from gnsq_like.tools.rounds import UpstreamError
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Operations:
         request: Request,
         identity: Identity,
         carry_out: Callable[[], Outcome],
-        **details: Any,
+        **details: object,
     ) -> Outcome:
         """Carry out any action, and record it. Raises what ``carry_out`` raises."""
         entry = _entry(action, target, request, identity.user)
@@ -114,7 +113,7 @@ class Operations:
         return outcome
 
 
-def _entry(action: str, target: Target, request: Request, user: str) -> dict[str, Any]:
+def _entry(action: str, target: Target, request: Request, user: str) -> dict[str, object]:
     """nsqadmin's notification."""
     port = request.environ.get("REMOTE_PORT")
     # Flask has decoded the path: an ephemeral name's "#" would end it.
@@ -123,7 +122,7 @@ def _entry(action: str, target: Target, request: Request, user: str) -> dict[str
         path += f"?{query}"
     is_https = request.is_secure or request.headers.get("X-Scheme") == "https"
     url = f"{'https' if is_https else 'http'}://{request.host}{path}"
-    entry: dict[str, Any] = {
+    entry: dict[str, object] = {
         "action": action,
         "topic": target.topic,
         "channel": target.channel,

@@ -89,7 +89,7 @@ class Renderer:
             return url_for(f".{endpoint} of a cluster", cluster=g.cluster, **values)
         return url_for(f".{endpoint}", **values)
 
-    def html(self, page: Page, view: View, common: Mapping[str, Any]) -> str:
+    def html(self, page: Page, view: View, common: Mapping[str, object]) -> str:
         """The page's HTML, with a mark for the token."""
         query = {name: value for name, value in request.args.items() if name in ("q", "sort", "order", "show", "page")}
 
@@ -104,7 +104,7 @@ class Renderer:
         def paged(number: int) -> str:
             return f"{request.path}?{urlencode({**query, 'page': number})}"
 
-        base: dict[str, Any] = {
+        base: dict[str, object] = {
             "page": page,
             "values": page.values,
             "totals": view.totals,
@@ -146,13 +146,13 @@ class Kept:
 
     def __init__(self, most: int = 64) -> None:
         self._most = most
-        self._pages: dict[tuple[Any, ...], tuple[float, str]] = {}
+        self._pages: dict[tuple[object, ...], tuple[float, str]] = {}
 
-    def get(self, key: tuple[Any, ...], taken: float) -> str | None:
+    def get(self, key: tuple[object, ...], taken: float) -> str | None:
         found = self._pages.get(key)
         return found[1] if found is not None and found[0] == taken else None
 
-    def put(self, key: tuple[Any, ...], taken: float, html: str) -> None:
+    def put(self, key: tuple[object, ...], taken: float, html: str) -> None:
         self._pages.pop(key, None)
         self._pages[key] = (taken, html)
         while len(self._pages) > self._most:

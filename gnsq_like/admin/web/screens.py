@@ -7,7 +7,6 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
 from flask import Response, g, redirect, request
 from werkzeug.wrappers import Response as AnyResponse
@@ -137,7 +136,7 @@ class Screens:
                 response.delete_cookie(NOTE_COOKIE, path=path, httponly=True, samesite="Strict")
         return response
 
-    def _common(self, section: str, note: dict[str, str] | None, keys: tuple[str, ...]) -> dict[str, Any]:
+    def _common(self, section: str, note: dict[str, str] | None, keys: tuple[str, ...]) -> dict[str, object]:
         clusters = list(self._site.core.clusters)
         return {
             "section": section,

@@ -122,7 +122,7 @@ def whole(text: str) -> Markup:
     return escape(text)
 
 
-def cut(value: Any) -> Any:
+def cut(value: object) -> Any:
     """What a template shows of a value: a text that comes from elsewhere may be of any length."""
     return f"{value[:_MOST_TEXT]}…" if type(value) is str and len(value) > _MOST_TEXT else value
 

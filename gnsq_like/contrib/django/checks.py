@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import Counter
 from importlib.util import find_spec
-from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
@@ -28,7 +27,7 @@ from gnsq_like.errors import InvalidOption, UsageError
 _IN_THREADS = 'leave spawn out, or set spawn="thread"; or patch the process with gevent.monkey.patch_all()'
 
 
-def check_settings(**_: Any) -> list[CheckMessage]:
+def check_settings(**_: object) -> list[CheckMessage]:
     """Each wrong key and value, then wrong combinations of them."""
     from gnsq_like.contrib.shared.settings import make_settings
 
@@ -75,7 +74,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     return []
 
 
-def check_readers(**_: Any) -> list[CheckMessage]:
+def check_readers(**_: object) -> list[CheckMessage]:
     """Errors in the readers of all apps, singly and together; only their names while the settings are wrong."""
     declared = readers.declared()
     found: list[CheckMessage] = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import admin
 
 
@@ -12,10 +10,10 @@ class LookingAdmin(admin.ModelAdmin):
 
     show_full_result_count = False
 
-    def has_add_permission(self, request: Any) -> bool:
+    def has_add_permission(self, request: object) -> bool:
         """Nobody."""
         return False
 
-    def has_change_permission(self, request: Any, obj: Any = None) -> bool:
+    def has_change_permission(self, request: object, obj: object = None) -> bool:
         """Nobody; who may view sees all fields."""
         return False

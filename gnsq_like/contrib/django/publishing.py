@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
@@ -36,7 +36,7 @@ _outboxes: list[list[Published]] = []
 
 def publish(
     topic: str,
-    body: Any,
+    body: object,
     *,
     defer: float | None = None,
     timeout: float | None = None,
@@ -78,7 +78,7 @@ def publish(
     _when(on_commit, using, partial(_send, topic, encoded, defer, timeout))
 
 
-async def apublish(topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None) -> None:
+async def apublish(topic: str, body: object, *, defer: float | None = None, timeout: float | None = None) -> None:
     """Publish one message from an asynchronous view, and wait for nsqd's OK without blocking the event loop.
 
     Otherwise like :func:`publish`; but asynchronous code has no transactions, so nothing waits for a commit. See
@@ -89,7 +89,7 @@ async def apublish(topic: str, body: Any, *, defer: float | None = None, timeout
 
 def multi_publish(
     topic: str,
-    bodies: Iterable[Any],
+    bodies: Iterable[object],
     *,
     timeout: float | None = None,
     on_commit: bool = True,
@@ -167,7 +167,7 @@ def recording() -> Iterator[list[Published]]:
             _made["producer"] = before
 
 
-def _json(value: Any) -> bytes:
+def _json(value: object) -> bytes:
     return json.dumps(value, cls=DjangoJSONEncoder, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -183,7 +183,7 @@ def _when(on_commit: bool, using: str | None, send: Callable[[], None]) -> None:
 
 def _into_outbox(
     topic: str,
-    bodies: Iterable[Any],
+    bodies: Iterable[object],
     on_commit: bool,
     key: str | None,
     defer: float | None,

@@ -72,7 +72,7 @@ class Declared(DeclaredReader):
         """Call the handler with a batch, as a Reader does. May block, or switch."""
         return self._call(messages, messages)
 
-    def _call(self, argument: Any, messages: list[Message]) -> object:
+    def _call(self, argument: object, messages: list[Message]) -> object:
         _begin_database()
         try:
             self._send(signals.message_started, messages)
@@ -114,7 +114,7 @@ def _begin_database() -> None:
 
 def _with_database(hook: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(hook)
-    def with_database(*given: Any) -> object:
+    def with_database(*given: object) -> object:
         _begin_database()
         try:
             return hook(*given)
@@ -136,7 +136,7 @@ def reader(
     channel: str,
     *,
     name: str | None = None,
-    batch: Mapping[str, Any] | None = None,
+    batch: Mapping[str, object] | None = None,
     **options: Unpack[ReaderArguments],
 ) -> Callable[[_F], _F]:
     """Declare the decorated function a handler, which ``manage.py nsq_run`` calls for each message.

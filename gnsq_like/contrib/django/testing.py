@@ -38,7 +38,7 @@ __all__ = ["NSQTestMixin", "deliver", "recording"]
 #: nsqd's default, in seconds.
 _MSG_TIMEOUT = 60.0
 
-_ANY: Any = object()
+_ANY: object = object()
 
 
 class NSQTestMixin(_Case):
@@ -61,7 +61,7 @@ class NSQTestMixin(_Case):
         with recording() as self.published:
             return super().run(result)
 
-    def assertPublished(self, topic: str, body: Any = _ANY, *, count: int | None = None) -> list[Published]:
+    def assertPublished(self, topic: str, body: object = _ANY, *, count: int | None = None) -> list[Published]:
         """Fail unless a message was published to the topic.
 
         :param body: with this body, as given to publish; JSON is compared by value
@@ -126,7 +126,7 @@ def deliver(messages: Iterable[Published]) -> list[Message]:
     return delivered
 
 
-def _is_same(published: Published, body: Any) -> bool:
+def _is_same(published: Published, body: object) -> bool:
     wanted = producer().check(published.topic, body)
     if published.body == wanted:
         return True

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import click
 from flask.cli import AppGroup, ScriptInfo
@@ -40,7 +40,7 @@ class Extension(Protocol):
 
     def make_readers(self, names: Iterable[str] = ()) -> list[Reader]: ...
 
-    def publish(self, topic: str, body: Any, *, defer: float | None = None) -> None: ...
+    def publish(self, topic: str, body: object, *, defer: float | None = None) -> None: ...
 
     def make_relay(self) -> Relay: ...
 
@@ -56,7 +56,7 @@ def make_commands(nsq: Extension) -> AppGroup:
     @click.option("--relay", is_flag=True, help="Publish the outbox, too, as flask nsq relay does.")
     @click_options
     def run(
-        names: tuple[str, ...], stop_timeout: float | None, health: str | None, relay: bool, **options: Any
+        names: tuple[str, ...], stop_timeout: float | None, health: str | None, relay: bool, **options: object
     ) -> None:
         """Run the readers NAMES, or all, until SIGTERM or SIGINT.
 

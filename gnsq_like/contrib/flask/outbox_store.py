@@ -89,7 +89,7 @@ class SQLAlchemyStore:
             finally:
                 self._claim = None
 
-    def _due(self, shard: int, limit: int, skipped: Skipped) -> Select[Any]:
+    def _due(self, shard: int, limit: int, skipped: Skipped) -> Select[object]:
         c = self._table.c
         wanted: list[ColumnElement[bool]] = [c.published_at.is_(None), c.shard == shard]
         if shard == DEFERRED:

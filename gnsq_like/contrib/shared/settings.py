@@ -38,12 +38,12 @@ _OPTIONS = {"READER_": ReaderOptions, "PRODUCER_": ProducerOptions}
 #: The name of the Producer's option ``timeout`` here, where TIMEOUT alone could be that of anything.
 _PUBLISH_TIMEOUT = "PUBLISH_TIMEOUT"
 #: What a Producer of a web application has unless it is set.
-_PRODUCER_DEFAULTS: Mapping[str, Any] = {"fail_fast": True, "timeout": 2.0}
+_PRODUCER_DEFAULTS: Mapping[str, object] = {"fail_fast": True, "timeout": 2.0}
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
 
-def parse_text(name: str, text: str, kinds: tuple[type, ...]) -> Any:
+def parse_text(name: str, text: str, kinds: tuple[type, ...]) -> object:
     """Convert a string from the environment to one of the types ``kinds``; "" and "none" are None.
 
     :raises InvalidOption: with ``name``, when that is impossible
@@ -65,7 +65,7 @@ def parse_text(name: str, text: str, kinds: tuple[type, ...]) -> Any:
     raise InvalidOption(name, text, f"it must be {' or '.join(words.get(kind, kind.__name__) for kind in kinds)}")
 
 
-def _addresses(label: str, value: Any) -> list[str]:
+def _addresses(label: str, value: object) -> list[str]:
     """The list for one address, several, a string of them separated by commas, or None."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
@@ -81,7 +81,7 @@ class Settings:
     """An application's settings, checked; made by :func:`make_settings`."""
 
     #: Keyword arguments of a Producer; without addresses if none are set.
-    producer: Mapping[str, Any]
+    producer: Mapping[str, object]
     #: Keyword arguments of a Reader, likewise.
     reader: Mapping[str, Any]
     #: All of the integration's own settings, by their names in capitals.
@@ -124,7 +124,7 @@ class Settings:
         return _made(lambda: kind(**options), self.producer_labels)
 
     def make_reader(
-        self, topic: str | Iterable[str] | re.Pattern[str], channel: str, handler: Any, options: Mapping[str, Any]
+        self, topic: str | Iterable[str] | re.Pattern[str], channel: str, handler: Any, options: Mapping[str, object]
     ) -> Reader:
         """A Reader with these settings.
 
@@ -146,7 +146,7 @@ class Settings:
 
 
 def make_settings(
-    given: Mapping[str, Any],
+    given: Mapping[str, object],
     *,
     own: Mapping[str, tuple[object, tuple[type, ...]]],
     environ: Mapping[str, str] = os.environ,
@@ -166,7 +166,7 @@ def make_settings(
         if name not in names:
             hint = did_you_mean(name, names, label)
             raise InvalidOption(label.format(name), given[name], f"there is no such setting{hint}")
-    found: dict[str, tuple[str, Any]] = {}
+    found: dict[str, tuple[str, object]] = {}
     for name in names:
         if name in given:
             found[name] = (label.format(name), given[name])
@@ -192,7 +192,7 @@ def _msgpack_encoder() -> Callable[[Any], bytes]:
     return encode
 
 
-def _made(make: Callable[[], Any], labels: Mapping[str, str]) -> Any:
+def _made(make: Callable[[], object], labels: Mapping[str, str]) -> Any:
     try:
         return make()
     except InvalidOption as exc:
@@ -207,12 +207,12 @@ def _made(make: Callable[[], Any], labels: Mapping[str, str]) -> Any:
         ) from exc
 
 
-def _without_addresses(options: Mapping[str, Any]) -> dict[str, Any]:
+def _without_addresses(options: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in options.items() if name not in _ADDRESSES}
 
 
-def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], Any]:
-    def encoded(value: Any) -> Any:
+def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], object]:
+    def encoded(value: object) -> object:
         return value if isinstance(value, bytes | bytearray | memoryview) else encode(value)
 
     return encoded
@@ -226,7 +226,9 @@ def _known_options() -> set[str]:
     return known
 
 
-def _side(prefix: str, found: Mapping[str, tuple[str, Any]], *, prefer: str) -> tuple[dict[str, Any], dict[str, str]]:
+def _side(
+    prefix: str, found: Mapping[str, tuple[str, object]], *, prefer: str
+) -> tuple[dict[str, object], dict[str, str]]:
     """The keyword arguments of a Reader or a Producer, and the names under which they were set."""
     result = {}
     labels = {}
@@ -240,7 +242,7 @@ def _side(prefix: str, found: Mapping[str, tuple[str, Any]], *, prefer: str) -> 
     return result | _side_addresses(prefix, found, prefer), labels
 
 
-def _side_addresses(prefix: str, found: Mapping[str, tuple[str, Any]], prefer: str) -> dict[str, Any]:
+def _side_addresses(prefix: str, found: Mapping[str, tuple[str, object]], prefer: str) -> dict[str, Any]:
     own_addresses = {name: _addresses(*found[key]) for name in _ADDRESSES if (key := prefix + name.upper()) in found}
     if any(own_addresses.values()):
         return own_addresses
@@ -250,7 +252,7 @@ def _side_addresses(prefix: str, found: Mapping[str, tuple[str, Any]], prefer: s
     return addresses
 
 
-def _checked(label: str, value: Any, option: Field[Any]) -> Any:
+def _checked(label: str, value: object, option: Field[object]) -> object:
     """The value, right by itself; combinations are checked when a Reader or a Producer is made."""
     kind = option.metadata["kind"]
     kinds = kind if isinstance(kind, tuple) else (kind,)
@@ -263,7 +265,7 @@ def _checked(label: str, value: Any, option: Field[Any]) -> Any:
     return value
 
 
-def _own(found: tuple[str, Any], default: object, kinds: tuple[type, ...]) -> Any:
+def _own(found: tuple[str, object], default: object, kinds: tuple[type, ...]) -> object:
     """The value found, or the default instead of None. A float is seconds."""
     label, value = found
     if isinstance(value, str):

@@ -301,7 +301,7 @@ class Supervisor:
         if self._pages is not None:
             self._pages.status = self._status(now)
 
-    def _status(self, now: float) -> dict[str, Any]:
+    def _status(self, now: float) -> dict[str, object]:
         roster = self._roster
         problems = [problem for slot in roster.slots if (problem := roster.problem_of(slot, now)) is not None]
         if roster.is_stopping:
@@ -314,7 +314,7 @@ class Supervisor:
             "workers": [self._row(member, now) for member in roster.members.values() if member.number in self._workers],
         }
 
-    def _row(self, member: Member, now: float) -> dict[str, Any]:
+    def _row(self, member: Member, now: float) -> dict[str, object]:
         worker = self._workers[member.number]
         return {
             "number": member.number,

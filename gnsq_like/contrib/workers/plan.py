@@ -44,7 +44,7 @@ def parse_size(text: str) -> int:
     return size
 
 
-def _flag(default: Any, help: str, metavar: str = "", least: float | None = None) -> Any:
+def _flag(default: object, help: str, metavar: str = "", least: float | None = None) -> Any:
     return field(default=default, metadata={"help": help, "metavar": metavar, "least": least})
 
 
@@ -134,7 +134,7 @@ class Plan:
         """Memory above which a process is replaced; 0 for never."""
         return parse_size(self.max_memory) if self.max_memory else 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """For :meth:`from_json` in another process."""
         return asdict(self)
 
@@ -163,7 +163,7 @@ def _own_flags(but: Container[str]) -> Iterator[tuple[str, Flag]]:
             yield f"--{flag.name.replace('_', '-')}", flag
 
 
-def number(kind: type, least: float | None) -> Any:
+def number(kind: type, least: float | None) -> object:
     """click's type for a number that is not below ``least``, named as people call it."""
     import click
 
@@ -198,12 +198,12 @@ def add_arguments(parser: argparse.ArgumentParser, but: Container[str] = ()) -> 
             parser.add_argument(spelling, type=flag.kind, metavar=flag.metavar, help=flag.help)
 
 
-def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def given_options(options: Mapping[str, object]) -> dict[str, Any]:
     """Those of a command's options that make it a supervisor."""
     return {flag.name: options[flag.name] for _, flag in _own_flags(()) if options.get(flag.name) is not None}
 
 
-def make_plan(options: Mapping[str, Any], loader: str, arguments: tuple[str, ...], **settings: Any) -> Plan:
+def make_plan(options: Mapping[str, object], loader: str, arguments: tuple[str, ...], **settings: object) -> Plan:
     """The plan for a command with these options. The workers are patched if this process is.
 
     :param loader: see ``Plan``, as are the arguments

@@ -96,7 +96,7 @@ def _imported(path: str) -> ModuleType:
 
 
 def _attribute(module: ModuleType, name: str) -> Any:
-    value: Any = module
+    value: object = module
     for part in name.split("."):
         try:
             value = getattr(value, part)

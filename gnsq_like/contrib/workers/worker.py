@@ -49,7 +49,7 @@ _LOOK = 0.01
 _Handler = Callable[[Any], object]
 
 
-def main(task: dict[str, Any]) -> int:
+def main(task: dict[str, object]) -> int:
     """Called by ``boot.py``; returns the exit status."""
     return Worker(task).run()
 
@@ -206,11 +206,11 @@ class Worker:
         native.sleep(self._plan.stop_timeout + GRACE)
         os._exit(1)
 
-    def _pass_on(self, command: dict[str, Any]) -> None:
+    def _pass_on(self, command: dict[str, object]) -> None:
         self._commands.append(command)
         self._wakeup.send()
 
-    def _is_done_in_hub(self, command: dict[str, Any]) -> bool:
+    def _is_done_in_hub(self, command: dict[str, object]) -> bool:
         """Whether the hub takes a command; if it is blocked, the command is taken back."""
         deadline = time.monotonic() + _PATIENCE
         while command in self._commands and time.monotonic() < deadline:
@@ -249,7 +249,7 @@ class Worker:
 
 def describe(reader: Reader) -> dict[str, Any]:
     """For the master, and for people."""
-    handler: Any = reader.handler
+    handler: object = reader.handler
     function = getattr(handler, "handler", handler)
     name = getattr(function, "__qualname__", type(function).__name__)
     return {
@@ -277,8 +277,8 @@ class Calls:
         #: When each running call began (monotonic), by its greenlet, the oldest first: those that can be interrupted,
         #: those that have been, and those in threads.
         self._running: dict[Any, float] = {}
-        self._interrupted: dict[Any, float] = {}
-        self._in_threads: dict[Any, float] = {}
+        self._interrupted: dict[object, float] = {}
+        self._in_threads: dict[object, float] = {}
         self._timer = Timer(self._interrupt)
         #: Whether it is set.
         self._watches = False
@@ -305,7 +305,7 @@ class Calls:
         getcurrent = gevent.getcurrent
 
         @functools.wraps(handler)
-        def limited_handler(given: Any) -> object:
+        def limited_handler(given: object) -> object:
             greenlet = getcurrent()
             running[greenlet] = time.monotonic()
             if not self._watches:
@@ -321,7 +321,7 @@ class Calls:
 
     def _limited_in_threads(self, handler: _Handler) -> _Handler:
         @functools.wraps(handler)
-        def watched_handler(given: Any) -> object:
+        def watched_handler(given: object) -> object:
             greenlet = gevent.getcurrent()
             self._in_threads[greenlet] = time.monotonic()
             try:

@@ -171,7 +171,7 @@ class TlsRequired:
         port = port_of(https_address) if https_address else 0
         self._body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % port
 
-    def __call__(self, environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def __call__(self, environ: Mapping[str, object], start_response: Callable[..., object]) -> Iterable[bytes]:
         headers = [("Content-Type", JSON), NSQ_HEADER, ("Content-Length", str(len(self._body)))]
         start_response("403 Forbidden", headers)
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [self._body]

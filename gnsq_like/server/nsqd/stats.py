@@ -38,14 +38,14 @@ class Observed(Protocol):
     def health(self) -> str: ...
 
 
-def stats(nsqd: Observed, topic: str, channel: str, include_clients: bool, include_memory: bool) -> dict[str, Any]:
+def stats(nsqd: Observed, topic: str, channel: str, include_clients: bool, include_memory: bool) -> dict[str, object]:
     """The figures of an nsqd.
 
     :param topic: the only topic; empty for all
     :param channel: the name of the only channels, and of one that each topic must have; empty for all
     """
     chosen = _chosen_topics(nsqd, topic, channel)
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "version": VERSION,
         "health": nsqd.health,
         "start_time": nsqd.start_time,
@@ -68,7 +68,7 @@ def _chosen_topics(nsqd: Observed, topic: str, channel: str) -> list[Topic] | No
     return [t for t in chosen if not channel or channel in t.channels]
 
 
-def _topic(topic: Topic, only_channel: str, include_clients: bool, options: NsqdOptions) -> dict[str, Any]:
+def _topic(topic: Topic, only_channel: str, include_clients: bool, options: NsqdOptions) -> dict[str, object]:
     return {
         "topic_name": topic.name,
         "channels": [
@@ -85,12 +85,12 @@ def _topic(topic: Topic, only_channel: str, include_clients: bool, options: Nsqd
     }
 
 
-def _latency(channels: Iterable[Channel], options: NsqdOptions) -> dict[str, Any]:
+def _latency(channels: Iterable[Channel], options: NsqdOptions) -> dict[str, object]:
     measured = [channel.latencies for channel in channels if channel.latencies is not None]
     return percentiles_of(measured, options.e2e_processing_latency_percentiles) if measured else NOT_MEASURED
 
 
-def _channel(channel: Channel, include_clients: bool, options: NsqdOptions) -> dict[str, Any]:
+def _channel(channel: Channel, include_clients: bool, options: NsqdOptions) -> dict[str, object]:
     clients = [consumer.client for consumer in channel.consumers]
     return {
         "channel_name": channel.name,
@@ -109,10 +109,10 @@ def _channel(channel: Channel, include_clients: bool, options: NsqdOptions) -> d
     }
 
 
-def _client(client: NsqdClient, publish_topic: str | None = None) -> dict[str, Any]:
+def _client(client: NsqdClient, publish_topic: str | None = None) -> dict[str, object]:
     settings, consumer = client.settings, client.consumer
     tls, codec = (client.layers.tls, client.layers.codec) if client.layers is not None else (None, None)
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "client_id": settings.client_id,
         "hostname": settings.hostname,
         "version": "V2",
@@ -147,14 +147,14 @@ def _client(client: NsqdClient, publish_topic: str | None = None) -> dict[str, A
     }
 
 
-def _access(access: Access) -> dict[str, Any]:
+def _access(access: Access) -> dict[str, object]:
     """The fields of AUTH, without empty ones."""
     identity = {"auth_identity": access.identity, "auth_identity_url": access.identity_url}
     authed = {"authed": True} if access.authorizations else {}
     return authed | {name: text for name, text in identity.items() if text}
 
 
-def _producers(clients: Iterable[NsqdClient], topic: str) -> list[dict[str, Any]]:
+def _producers(clients: Iterable[NsqdClient], topic: str) -> list[dict[str, object]]:
     return [
         _client(client, topic)
         for client in clients

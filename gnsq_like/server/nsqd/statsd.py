@@ -46,7 +46,7 @@ class Statsd:
         interval: float,
         packet_bytes: int,
         exclude_ephemeral: bool,
-        figures: Callable[[], dict[str, Any]],
+        figures: Callable[[], dict[str, object]],
     ) -> None:
         self._address = address
         self._prefix = prefix
@@ -57,7 +57,7 @@ class Statsd:
 
     def run(self) -> None:
         """Push until killed. Switches."""
-        before: dict[str, Any] = {}
+        before: dict[str, object] = {}
         while True:
             gevent.sleep(self._interval)
             now = self._figures()
@@ -118,7 +118,7 @@ def _by_name(found: list[dict[str, Any]] | None, key: str) -> dict[str, dict[str
     return {each[key]: each for each in found or []}
 
 
-def _counts(prefix: str, now: dict[str, Any], before: dict[str, Any], keys: Iterable[str]) -> Iterator[str]:
+def _counts(prefix: str, now: dict[str, Any], before: dict[str, object], keys: Iterable[str]) -> Iterator[str]:
     for key in keys:
         yield f"{prefix}{key}:{now[key] - before.get(key, 0)}|c"
 

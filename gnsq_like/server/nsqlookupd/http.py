@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from gnsq_like.server.nsqlookupd.registry import Producer, Registrations, Registry
 from gnsq_like.server.options import VERSION
@@ -66,7 +65,7 @@ class _API:
         now = self._clock()
         return {"producers": [self._node(producer, now) for producer in self._registry.nodes(now)]}
 
-    def _node(self, producer: Producer, now: float) -> dict[str, Any]:
+    def _node(self, producer: Producer, now: float) -> dict[str, object]:
         topics = self._registry.topics_of(producer)
         tombstones = [self._registry.is_tombstoned(producer, topic, now) for topic in topics]
         return _producer(producer) | {"tombstones": tombstones, "topics": topics}
@@ -117,11 +116,11 @@ class _API:
         }
 
 
-def _producer(producer: Producer) -> dict[str, Any]:
+def _producer(producer: Producer) -> dict[str, object]:
     return {"remote_address": producer.remote_address, **_facts(producer)}
 
 
-def _facts(producer: Producer) -> dict[str, Any]:
+def _facts(producer: Producer) -> dict[str, object]:
     return {
         "hostname": producer.hostname,
         "broadcast_address": producer.broadcast_address,

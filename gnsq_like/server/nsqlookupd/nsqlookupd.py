@@ -44,7 +44,7 @@ class Nsqlookupd(Daemon):
     def _new_registry(self) -> Registry:
         return Registry(self.options.inactive_producer_timeout, self.options.tombstone_lifetime)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What IDENTIFY answers about this nsqlookupd."""
         return {
             "broadcast_address": self.options.broadcast_address or broadcast_host(self.tcp_address),

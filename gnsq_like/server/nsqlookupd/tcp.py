@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from gevent import socket
 
@@ -41,7 +40,7 @@ class LookupdClient(Connection):
         address: str,
         registry: Registry,
         clock: Callable[[], float],
-        identity: Mapping[str, Any],
+        identity: Mapping[str, object],
     ) -> None:
         super().__init__(sock, address, log)
         self._registry = registry

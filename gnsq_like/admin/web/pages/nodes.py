@@ -11,10 +11,10 @@ from typing import Any
 from gnsq_like.admin.history.trend import is_peek
 from gnsq_like.admin.upstream.cluster import MAX_AGE
 from gnsq_like.admin.upstream.overview import NodeTotal
-from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.pages.topic import attributes_of
 from gnsq_like.admin.web.pages.topics import sort_of
 from gnsq_like.admin.web.pages.view import Page, View
+from gnsq_like.tools.rounds import UpstreamError
 
 SORTS: dict[str, Callable[[NodeTotal], Any]] = {
     "host": lambda total: (total.node.hostname.lower(), total.node.address),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gnsq_like.admin.upstream.cluster import MAX_AGE
-from gnsq_like.admin.upstream.rounds import UpstreamError
 from gnsq_like.admin.web.pages.view import Page, View
+from gnsq_like.tools.rounds import UpstreamError
 
 
 def lookup_page(view: View) -> Page:
@@ -39,7 +37,7 @@ def pipelines_page(view: View) -> Page:
     return Page("pipelines.html", "Pipelines", {})
 
 
-def activity_page(view: View, audit: list[dict[str, Any]]) -> Page:
+def activity_page(view: View, audit: list[dict[str, object]]) -> Page:
     """What changed, what is wrong, and who did what.
 
     :param audit: the last actions, the newest first

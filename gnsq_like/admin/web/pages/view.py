@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from gnsq_like.admin.history.alerts import Alert, all_of
 from gnsq_like.admin.history.recorder import Recorder
@@ -35,7 +34,7 @@ class View:
     pipelines: Pipelines
     overview: Overview = field(init=False)
     #: The line of totals, and what is wrong since when.
-    totals: dict[str, Any] = field(init=False)
+    totals: dict[str, object] = field(init=False)
     alerts: dict[Alert, float] = field(init=False)
 
     def look(self) -> None:
@@ -44,7 +43,7 @@ class View:
         self.totals = self._totals()
         self.alerts = all_of(self.recorder.alerts, self.pipelines.alerts)
 
-    def sparks(self, *key: str, metrics: tuple[str, ...] = ("depth", "rate")) -> dict[str, Any]:
+    def sparks(self, *key: str, metrics: tuple[str, ...] = ("depth", "rate")) -> dict[str, object]:
         """Small graphs of a series, by metric."""
         name = "/".join(key) or "the cluster"
         return {
@@ -52,7 +51,7 @@ class View:
             for metric in metrics
         }
 
-    def _totals(self) -> dict[str, Any]:
+    def _totals(self) -> dict[str, object]:
         """The line of totals at the top."""
         overview = self.overview
         published, arriving, finished = self.recorder.cluster_rates()
@@ -77,6 +76,6 @@ class Page:
 
     template: str
     title: str
-    values: dict[str, Any]
+    values: Mapping[str, object]
     warnings: list[str] = field(default_factory=list)
     status: int = 200

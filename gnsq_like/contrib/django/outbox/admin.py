@@ -21,7 +21,7 @@ class StateFilter(admin.SimpleListFilter):
     title = "state"
     parameter_name = "state"
 
-    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
+    def lookups(self, request: object, model_admin: object) -> list[tuple[str, str]]:
         """The choices."""
         return [
             ("due", "to be published"),

@@ -41,7 +41,7 @@ from gnsq_like.contrib.django.tasks.framework import (
 from gnsq_like.errors import InvalidName, PublishError, did_you_mean
 from gnsq_like.options import ReaderOptions
 
-_DEFAULTS: Mapping[str, Any] = {
+_DEFAULTS: Mapping[str, object] = {
     "outbox": False,
     "topic": "tasks.{queue}",
     "channel": "tasks",
@@ -58,7 +58,7 @@ class NSQBackend(BaseTaskBackend):
     supports_async_task = True
     supports_priority = False
 
-    def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
+    def __init__(self, alias: str, params: Mapping[str, object]) -> None:
         super().__init__(alias, params)
         for name in self.options:
             if name not in _DEFAULTS:
@@ -133,7 +133,7 @@ class NSQBackend(BaseTaskBackend):
         """
         return records.load(result_id, self.database) if self.supports_get_result else super().get_result(result_id)
 
-    def check(self, **_: Any) -> list[checks.CheckMessage]:
+    def check(self, **_: object) -> list[checks.CheckMessage]:
         """Errors in OPTIONS."""
         found: list[checks.CheckMessage] = []
         if self._outbox and not _has_outbox():
@@ -168,7 +168,7 @@ class NSQBackend(BaseTaskBackend):
                 records.forget(result.id, self.database)
             raise
 
-    def _send(self, call: Call, result: Any) -> None:
+    def _send(self, call: Call, result: object) -> None:
         topic, body = self.topic_of(call.queue_name), call.encode()
         wait = 0.0 if call.run_after is None else max(0.0, call.run_after - time.time())
         if self._outbox:
@@ -211,7 +211,7 @@ class NSQBackend(BaseTaskBackend):
 
 
 def _handler(run: Callable[[Any], None], name: str) -> Callable[[Any], None]:
-    def handler(message: Any) -> None:
+    def handler(message: object) -> None:
         run(message)
 
     handler.__name__ = handler.__qualname__ = name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Self
 
 from gnsq_like.errors import DecodeError
 
@@ -17,8 +17,8 @@ class Call:
     #: Of the result.
     id: str
     module_path: str
-    args: list[Any]
-    kwargs: dict[str, Any]
+    args: list[object]
+    kwargs: dict[str, object]
     queue_name: str
     #: Seconds since the epoch.
     enqueued_at: float
@@ -69,7 +69,7 @@ class Call:
         return call
 
 
-def check_value(value: Any) -> None:
+def check_value(value: object) -> None:
     """Check a task's return value, which has been through JSON already, for NaN and infinity, which are not JSON.
 
     :raises ValueError: if it contains one

@@ -35,7 +35,7 @@ def _table(using: str) -> Any:
     return TaskRecord.objects.using(using)
 
 
-def store(result: Any, using: str) -> Any:
+def store(result: Any, using: str) -> object:
     """Insert a result that is enqueued, and return its row."""
     task = result.task
     return _table(using).create(
@@ -101,14 +101,14 @@ def save(result: Any, using: str) -> None:
     )
 
 
-def fail_unknown(number: str, errors: Sequence[Any], using: str) -> None:
+def fail_unknown(number: str, errors: Sequence[object], using: str) -> None:
     """The task of this result cannot even be imported."""
     _table(using).filter(pk=number).exclude(status__in=_FINISHED).update(
         status=TaskResultStatus.FAILED, finished_at=timezone.now(), errors=_plain(errors)
     )
 
 
-def load(number: str, using: str) -> Any:
+def load(number: str, using: str) -> object:
     """The result of this id.
 
     :raises TaskResultDoesNotExist: if there is none
@@ -135,7 +135,7 @@ def load(number: str, using: str) -> Any:
     return result
 
 
-def change(result: Any, **values: Any) -> None:
+def change(result: object, **values: object) -> None:
     """Set attributes of a TaskResult, which is frozen for everybody but its backend."""
     for name, value in values.items():
         object.__setattr__(result, name, value)

@@ -118,13 +118,13 @@ class Worker:
                 self._finish(result, TaskResultStatus.FAILED)
         self._call_hook(message)
 
-    def _task(self, call: Call) -> Any:
+    def _task(self, call: Call) -> object:
         task = import_string(call.module_path)
         if not isinstance(task, Task):
             raise TypeError(f"{call.module_path} is no task")
         return task.using(queue_name=call.queue_name, backend=self._backend.alias)
 
-    def _result(self, message: Message, call: Call, task: Any) -> Any:
+    def _result(self, message: Message, call: Call, task: object) -> Any:
         """The result as far as the message has it."""
         return TaskResult(
             task=task,
@@ -142,7 +142,7 @@ class Worker:
             worker_ids=[""] * (message.attempts - 1),
         )
 
-    def _begin(self, message: Message, call: Call, task: Any) -> Any:
+    def _begin(self, message: Message, call: Call, task: object) -> object:
         result = self._result(message, call, task)
         now = timezone.now()
         records.change(result, status=TaskResultStatus.RUNNING, started_at=now, last_attempted_at=now)
@@ -176,11 +176,11 @@ class Worker:
         limit = self._backend.max_attempts
         return 0 < limit <= message.attempts
 
-    def _save(self, result: Any) -> None:
+    def _save(self, result: object) -> None:
         if self._has_table:
             records.save(result, self._backend.database)
 
-    def _finish(self, result: Any, status: Any) -> None:
+    def _finish(self, result: object, status: object) -> None:
         records.change(result, status=status, finished_at=timezone.now())
         self._save(result)
         signals.task_finished.send(sender=type(self._backend), task_result=result)
@@ -190,7 +190,7 @@ class Worker:
             self._on_giving_up(message)
 
 
-def _called(result: Any) -> Any:
+def _called(result: Any) -> object:
     task = result.task
     first = [TaskContext(task_result=result)] if task.takes_context else []
 
@@ -202,14 +202,14 @@ def _called(result: Any) -> Any:
     return task.call(*first, *result.args, **result.kwargs)
 
 
-def _called_there(function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _called_there(function: Callable[..., Any], arguments: tuple[object, ...], options: dict[str, object]) -> object:
     """Call an async function in this native thread; what this returns then returns or raises the result.
 
     gevent would print an exception that left the thread. And its traceback would keep the executor of async_to_sync,
     whose thread is a greenlet of this one: the process waits for that at its end.
     """
 
-    async def outcome() -> Callable[[], Any]:
+    async def outcome() -> Callable[[], object]:
         try:
             value = await function(*arguments, **options)
         except BaseException as exc:
@@ -229,7 +229,7 @@ def _raise(error: BaseException) -> NoReturn:
     raise error
 
 
-def _error(exc: BaseException) -> Any:
+def _error(exc: BaseException) -> object:
     kind = type(exc)
     path = f"{kind.__module__}.{kind.__qualname__}"
     return TaskError(exception_class_path=path, traceback="".join(format_exception(exc)))

@@ -115,7 +115,7 @@ class NewRows:
     def __init__(
         self,
         topic: str,
-        bodies: Iterable[Any],
+        bodies: Iterable[object],
         *,
         key: str | None,
         defer: float | None,

@@ -42,7 +42,7 @@ class Command(BaseCommand):
     # With autoreload the checks run at each start, in the process that reloads.
     requires_system_checks = ()
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self._group: ReaderGroup | None = None
 
@@ -67,7 +67,7 @@ class Command(BaseCommand):
         )
         add_arguments(parser, but={"reload"})
 
-    def handle(self, *, names: list[str], noreload: bool, stop_timeout: float | None, **options: Any) -> None:
+    def handle(self, *, names: list[str], noreload: bool, stop_timeout: float | None, **options: object) -> None:
         """Run; a CommandError gives the reason for a failure."""
         if given_options(options):
             if options["relay"]:
@@ -84,14 +84,14 @@ class Command(BaseCommand):
             if self._group is not None:
                 self._group.stop(_or_set(stop_timeout))
 
-    def _plan(self, names: list[str], stop_timeout: float | None, options: dict[str, Any], *, reload: bool) -> Plan:
+    def _plan(self, names: list[str], stop_timeout: float | None, options: dict[str, object], *, reload: bool) -> Plan:
         patience, health = _or_set(stop_timeout), options["health"] or ""
         try:
             return make_plan(options, LOADER, tuple(names), stop_timeout=patience, health=health, reload=reload)
         except NSQError as exc:
             raise CommandError(str(exc)) from exc
 
-    def _run(self, names: list[str], stop_timeout: float | None, options: dict[str, Any]) -> None:
+    def _run(self, names: list[str], stop_timeout: float | None, options: dict[str, object]) -> None:
         group = self._make(names, options)
         try:
             with self._beside(group, options):
@@ -116,7 +116,7 @@ class Command(BaseCommand):
         self.stdout.write(line)
         self.stdout.flush()
 
-    def _make(self, names: list[str], options: dict[str, Any], *, own_thread: bool = False) -> ReaderGroup:
+    def _make(self, names: list[str], options: dict[str, object], *, own_thread: bool = False) -> ReaderGroup:
         from gnsq_like import ReaderGroup
 
         if not options["skip_checks"]:
@@ -139,7 +139,7 @@ class Command(BaseCommand):
                 self._report(f"Reading {each.topic_text}/{each.channel}: {each.name}")
         return self._group
 
-    def _run_beside(self, names: list[str], options: dict[str, Any]) -> None:
+    def _run_beside(self, names: list[str], options: dict[str, object]) -> None:
         """Called at each start in the reloader's second thread, whose own hub serves the pages."""
         from gevent.event import Event
 

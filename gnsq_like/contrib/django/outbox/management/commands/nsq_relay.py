@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, Error, connections
@@ -29,7 +27,7 @@ class Command(BaseCommand):
             "--health", metavar="HOST:PORT", help="Serve /healthz there, and with the setting METRICS /metrics."
         )
 
-    def handle(self, *, database: str, once: bool, health: str | None, **_: Any) -> None:
+    def handle(self, *, database: str, once: bool, health: str | None, **_: object) -> None:
         """Run; a CommandError gives the reason for a failure."""
         log_to_stderr_unless_configured()
         if database not in connections:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
@@ -23,7 +22,7 @@ class Command(BaseCommand):
         parser.add_argument("--failed-days", type=float, help="The same for failed tasks, if they differ.")
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="The database with the results.")
 
-    def handle(self, *, days: float, failed_days: float | None, database: str, **_: Any) -> None:
+    def handle(self, *, days: float, failed_days: float | None, database: str, **_: object) -> None:
         """Delete, and report how many."""
         if database not in connections:
             raise CommandError(f"There is no database {database!r} in DATABASES.")

@@ -49,6 +49,15 @@ class Round(Generic[_T]):
         if not self.answers:
             raise UpstreamError(f"failed to query any {kind}: {chr(10).join(self.warnings)}")
 
+    def without(self, message: str) -> Round[_T]:
+        """The same without the refusals that have this message."""
+        left = {
+            address: failure
+            for address, failure in self.failures.items()
+            if not (isinstance(failure, HTTPStatusError) and failure.message == message)
+        }
+        return Round(self.answers, left)
+
     def is_missing(self, message: str) -> bool:
         """Whether some answered, and all that did said that this does not exist."""
         refused = [each for each in self.failures.values() if isinstance(each, HTTPStatusError)]
