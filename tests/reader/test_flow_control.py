@@ -12,7 +12,7 @@ import pytest
 
 from gnsq_like import Message
 from tests.support.daemons import wait_for
-from tests.support.peer import PATIENCE, Peer, scripted_nsqd
+from tests.support.peer import HEARTBEAT, PATIENCE, Peer, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
 
 
@@ -196,3 +196,60 @@ def test_a_backoff_strategy_that_fails_costs_no_message(nsqd, caplog):
         until(peer, b"RDY 1")
         gevent.spawn(answer_cls, peer)
     assert "backoff_strategy" in caplog.text
+
+
+def until_line(peer: Peer, line: bytes) -> None:
+    """Read up to this line."""
+    while peer.line() != line:
+        pass
+
+
+def test_a_turn_does_not_end_before_the_message_that_waited_while_the_process_stood_still():
+    """Its end was due meanwhile."""
+    with (
+        scripted_nsqd() as one,
+        scripted_nsqd() as two,
+        scripted_nsqd() as three,
+        reading([one, two, three], max_in_flight=2, adaptive_rdy=False, low_rdy_idle_timeout=4),
+    ):
+        first, *others = serve(one), serve(two), serve(three)
+        for peer in (first, *others):
+            until_line(peer, b"RDY 0")  # the end of the first turn, which is short
+        holds = False
+        while not holds:
+            until_line(first, b"RDY 1")
+            first.send(HEARTBEAT)
+            holds = until(first, b"NOP") == [b"NOP"]
+        time.sleep(3.0)  # the whole process stands still, the hub too
+        first.messages(ID % 1)
+        assert first.line() == b"FIN " + ID % 1, "no RDY 0 before"
+        for peer in (first, *others):
+            gevent.spawn(answer_cls, peer)
+
+
+def test_a_connection_whose_message_waited_while_the_process_stood_still_is_not_silent():
+    """A timer that was due meanwhile must not judge before the sockets are read."""
+    gate = Gate()
+
+    def handler(message: Message) -> None:
+        if message.body == b"held":
+            gate(message)
+
+    with (
+        scripted_nsqd() as one,
+        scripted_nsqd() as two,
+        reading([one, two], handler, max_in_flight=10, adaptive_rdy=False, low_rdy_idle_timeout=2),
+    ):
+        first, second = one.accept(), two.accept()
+        first.subscribe()
+        second.subscribe()
+        second.messages(ID % 2)
+        until(second, b"RDY 9")
+        first.messages(ID % 1, body=b"held")
+        until(second, b"RDY 5")
+        time.sleep(3.0)  # the whole process stands still, the hub too
+        second.messages(ID % 3)
+        assert second.line() == b"FIN " + ID % 3, "no RDY that takes its share before"
+        gate.open.set()
+        gevent.spawn(answer_cls, first)
+        gevent.spawn(answer_cls, second)

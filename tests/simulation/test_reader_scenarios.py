@@ -1,4 +1,4 @@
-"""A Reader over time: processes that stand still, hubs that are late, deadlines, and stops under load."""
+"""A Reader over time: hubs that are late, deadlines, and stops under load."""
 
 from __future__ import annotations
 
@@ -9,43 +9,9 @@ import pytest
 
 from gnsq_like import Message
 from tests.simulation import Cluster, simulated
-from tests.simulation.scene import SOON, Scene, counted_plans, scenario
+from tests.simulation.scene import Scene, counted_plans, scenario
 
-# --- a process that stands still, and a hub that is late
-
-
-@scenario
-def test_a_turn_does_not_end_before_the_message_that_waited_while_the_process_stood_still(cluster: Cluster) -> None:
-    """Its end was due meanwhile: a timer must not judge before the sockets are read."""
-    scene = Scene(cluster, 3, 2, low_rdy_idle_timeout=4.0)
-    scene.run(20.0)
-    holder = next(nsqd for nsqd in scene.nsqds if nsqd.rdy)
-    scene.cluster.wait(lambda: not holder.rdy)
-    scene.cluster.wait(lambda: holder.rdy)
-    cluster.world.main.stand_still(3.0)
-    holder.publish()
-    published = scene.now
-    scene.cluster.wait(lambda: holder.finished)
-    assert holder.rdy == 1, "no RDY 0 before the answer"
-    assert scene.now - published < 3.0 + SOON
-
-
-@scenario
-def test_a_connection_whose_message_waited_while_the_process_stood_still_is_not_silent(cluster: Cluster) -> None:
-    scene = Scene(cluster, 2, 10, seconds=100.0, low_rdy_idle_timeout=2.0)
-    for nsqd in scene.nsqds:
-        nsqd.publish()
-    scene.run(SOON)
-    scene.seconds = 0.0
-    second = scene.nsqds[1]
-    second.publish()
-    scene.run(SOON)
-    assert scene.rdys == [5, 5]
-    changes = len(second.rdy_log)
-    cluster.world.main.stand_still(3.0)
-    second.publish()
-    scene.cluster.wait(lambda: second.finished == 2)
-    assert len(second.rdy_log) == changes, "no RDY that takes its share before"
+# --- a hub that is late, and handlers that block
 
 
 @pytest.mark.parametrize("turn", [0.01, 0.03])
