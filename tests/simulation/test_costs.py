@@ -6,11 +6,13 @@ same work costs the same on every machine. ``writes`` are calls of send, ``reads
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 import gevent
 import pytest
 
+from gnsq_like import Batch, Message, Reader
 from tests.simulation import Cluster, simulated
 
 Work = Callable[[Cluster], Callable[[], object]]
@@ -36,6 +38,46 @@ def _consuming(count: int, pause: float) -> Work:
         return work
 
     return prepare
+
+
+def _pulling(take: Callable[[Reader], Iterator[Message]]) -> Work:
+    """Take a hundred messages, published at once, from a Reader without a handler."""
+
+    def prepare(cluster: Cluster) -> Callable[[], object]:
+        reader = cluster.reader("t", "c", max_in_flight=200)
+        reader.start()
+        publisher = cluster.world.process("publisher")
+        gevent.sleep(2)
+
+        def work() -> None:
+            publisher.run(cluster.publish, "t", *[b"x"] * 100)
+            for message in islice(take(reader), 100):
+                message.finish()
+            gevent.sleep(0.5)
+
+        return work
+
+    return prepare
+
+
+def _got(reader: Reader) -> Iterator[Message]:
+    while (message := reader.get()) is not None:
+        yield message
+
+
+def _batches(cluster: Cluster) -> Callable[[], object]:
+    sizes: list[int] = []
+    handler = Batch(lambda messages: sizes.append(len(messages)), size=100, interval=0.1)
+    cluster.reader("t", "c", handler, max_in_flight=200)
+    publisher = cluster.world.process("publisher")
+    gevent.sleep(2)
+
+    def work() -> None:
+        publisher.run(cluster.publish, "t", *[b"x"] * 1000)
+        cluster.wait(lambda: sum(sizes) == 1000)
+        gevent.sleep(0.5)
+
+    return work
 
 
 def _publish_slowly(cluster: Cluster, count: int, pause: float) -> None:
@@ -66,6 +108,24 @@ def _mpub(cluster: Cluster) -> Callable[[], object]:
     return lambda: producer.multi_publish("t", [b"x"] * 100)
 
 
+def _heartbeats(cluster: Cluster) -> Callable[[], object]:
+    cluster.producer(heartbeat_interval=1).publish("t", b"first")
+    gevent.sleep(30.5)
+    return lambda: gevent.sleep(60)
+
+
+def _idle_reader(connections: int) -> Work:
+    """One Reader, with more connections than it has places."""
+
+    def prepare(cluster: Cluster) -> Callable[[], object]:
+        topics = [f"t{number}" for number in range(connections)]
+        cluster.reader(topics, "c", lambda message: None, nsqd_tcp_addresses=cluster.tcp_addresses)
+        gevent.sleep(30)
+        return lambda: gevent.sleep(60)
+
+    return prepare
+
+
 def _idle(nsqds: int) -> Work:
     def prepare(cluster: Cluster) -> Callable[[], object]:
         addresses = [nsqd.tcp_address for nsqd in cluster.nsqds]
@@ -81,12 +141,17 @@ def _idle(nsqds: int) -> Work:
 COSTS: list[tuple[str, Work, tuple[int, int, int, int, int]]] = [
     ("consume 100 messages, 50 ms apart", _consuming(100, 0.05), (244, 346, 106, 100, 2136)),
     ("consume 1000 messages at once", _consuming(1000, 0.0), (112, 253, 83, 73, 21068)),
+    ("consume 1000 messages at once in batches of 100", _batches, (64, 95, 20, 17, 21069)),
+    ("get 100 messages", _pulling(_got), (55, 99, 35, 25, 2164)),
+    ("iterate over 100 messages", _pulling(iter), (55, 99, 35, 25, 2164)),
     ("publish 100, one by one", _publishing(100, 1), (202, 202, 100, 100, 1100)),
     ("publish 100 from 100 greenlets", _publishing(100, 100), (6, 205, 2, 2, 1100)),
     ("publish 100 from 100 greenlets, batching", _publishing(100, 100, batching=True), (8, 206, 2, 2, 530)),
     ("publish 100 by one MPUB", _mpub, (2, 2, 1, 1, 515)),
+    ("60 heartbeats in a minute of a Producer", _heartbeats, (181, 181, 60, 60, 240)),
     ("an idle minute of 1 connection", _idle(1), (302, 305, 2, 2, 8)),
-    ("an idle minute of 100 connections", _idle(100), (302, 30401, 200, 200, 800)),
+    ("an idle minute of 100 Readers", _idle(100), (302, 30401, 200, 200, 800)),
+    ("an idle minute of 1000 connections of a Reader", _idle_reader(1000), (8302, 72241, 6000, 2000, 32000)),
 ]
 
 
