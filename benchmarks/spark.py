@@ -9,6 +9,7 @@ Starts an nsqd from PATH for each measurement. Every mode runs in a process of i
 - receive: the source's own work in one task, without Spark;
 - noop, parquet: the source on local[2] into Spark's sinks, AvailableNow. Rates are measured from the end of the first
   batch, which includes the start of the workers, to the end of the last;
+- delta: the same into a table of Delta Lake, as a pipeline writes it;
 - python: the same number of rows with the same columns, which a Python source has ready, to noop: Spark's own part;
 - file: the same number of rows with the same columns, from Parquet files through Spark's file source to noop;
 - rate: Spark's rate source, which makes its rows in the JVM, to noop: the cost of a batch alone;
@@ -34,8 +35,9 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ from _processes import cpu_of
 ROOT = Path(__file__).resolve().parents[1]
 TOPIC = "bench"
 SEGMENT = 2500
-MODES = ("bare", "receive", "noop", "parquet", "python", "file", "rate", "latency")
+MODES = ("bare", "receive", "noop", "parquet", "delta", "python", "file", "rate", "latency")
 
 
 def main() -> None:
@@ -275,6 +277,8 @@ def drained(arguments: argparse.Namespace, frame: Any, directory: str, nsqd: Nsq
     writer = frame.writeStream.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True)
     if arguments.run == "parquet":
         query = writer.format("parquet").option("path", f"{directory}/out").start()
+    elif arguments.run == "delta":
+        query = writer.foreachBatch(delta(f"file://{directory}/out")).start()
     else:
         query = writer.format("noop").start()
     while query.isActive and not (query.lastProgress or {}).get("numInputRows"):
@@ -286,6 +290,21 @@ def drained(arguments: argparse.Namespace, frame: Any, directory: str, nsqd: Nsq
     after |= cpu_seconds(nsqd)
     result = warm(arguments, query)
     return {**result, "cpu": per_message(before, after, result["rows"])}
+
+
+def delta(url: str) -> Callable[[Any, int], None]:
+    """What writes each batch into this table."""
+    from gnsq_like.spark.tables.committed_table import append
+    from gnsq_like.spark.tables.delta import DeltaLakeTable
+    from gnsq_like.spark.tables.parquet_files import prepare
+
+    table = DeltaLakeTable(url, {})
+
+    def write(batch: Any, number: int) -> None:
+        prepare(batch.sparkSession)
+        append(table, batch, "benchmark", number, datetime.now(UTC))
+
+    return write
 
 
 def warm(arguments: argparse.Namespace, query: Any) -> dict[str, Any]:
