@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 import gevent
+from gevent.lock import BoundedSemaphore
 
 from gnsq_like.admin.history.alerts import Alert, Alerts
 from gnsq_like.http.client import HTTPClient
@@ -104,8 +105,9 @@ class Pipelines:
         self._upstreams = Upstreams(make, TIMEOUT)
         #: By name; replaced as a whole.
         self.present: Mapping[str, Pipeline] = {name: Pipeline(name, address) for name, address in addresses.items()}
-        #: Rounds so far.
+        #: Rounds so far, and held during one: the answers of an older round never replace those of a newer one.
         self.rounds = 0
+        self._asking = BoundedSemaphore()
         self.alerts = Alerts("", send)
 
     def run(self) -> None:
@@ -118,7 +120,11 @@ class Pipelines:
             gevent.sleep(EVERY)
 
     def ask(self, now: float) -> None:
-        """Ask all of them once. May switch."""
+        """Ask all of them once, after a round that is under way. May switch."""
+        with self._asking:
+            self._ask(now)
+
+    def _ask(self, now: float) -> None:
         found = self._upstreams.ask((each.address for each in self.present.values()), PipelineClient.status)
         self.present = {
             name: replace(known, figures=found.answers[known.address], answered_at=now, problem="")
