@@ -66,8 +66,8 @@ class Pool:
         self._loop = hub_handle.hub.loop
         self.hooks = hooks
         self.nsqds = Nsqds(addresses, lookupds, self)
-        #: Whether several publishes come now, each connection's in one write.
-        self.holds = False
+        #: While several publishes come: the nsqds whose part of them is held back until the last, for one write each.
+        self.held: set[Destination] | None = None
         #: Publishes that wait for a connection or for room, oldest first.
         self._queue: deque[Publish] = deque()
         self._pump_soon = Soon(self._loop, self._pump)
@@ -97,7 +97,8 @@ class Pool:
         if nsqds.circuit.reason is None and (not self._queue or publish.is_copy):
             destination = nsqds.choose(publish, now)
             if destination is not None:
-                if self.holds:
+                if self.held is not None and destination not in self.held:
+                    self.held.add(destination)
                     destination.hold()
                 destination.send(publish)
                 return

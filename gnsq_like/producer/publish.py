@@ -106,6 +106,12 @@ class PublishOwner(Protocol):
     def why(self, but: Collection[str] = ()) -> str: ...
 
 
+class Wakes(Protocol):
+    """A way to wake who waits for a publish."""
+
+    def wake(self, publish: Publish) -> None: ...
+
+
 class Carrier(Protocol):
     """A batch that contains a publish, or the group of its copies."""
 
@@ -136,6 +142,7 @@ class Publish(PendingReply):
         "owner",
         "sent_to",
         "topic",
+        "waker",
     )
 
     #: Whether it is one of several copies, each for a different nsqd.
@@ -151,6 +158,8 @@ class Publish(PendingReply):
         self.command = command
         self.deadline = deadline
         self.count = count
+        #: What wakes whoever waits for it; None if nobody does in a greenlet.
+        self.waker: Wakes | None = None
         #: The waiting greenlet of the pool's thread.
         self.greenlet: Any = None
         #: The waiting greenlet of another thread, which alone writes this.
@@ -193,9 +202,8 @@ class Publish(PendingReply):
                 self.is_abandoned = False
                 self._count(error)
             return
-        owner = self.owner
-        if self.greenlet is not None:
-            owner.waker.wake(self)  # before it is done: a signal handler may raise between the two
+        if self.waker is not None:
+            self.waker.wake(self)  # before it is done: a signal handler may raise between the two
         self.error = error
         self.done = True
         self._count(error)
@@ -268,6 +276,7 @@ class Publish(PendingReply):
             return
         hub = self.owner.hub
         self.greenlet = getcurrent()
+        self.waker = self.owner.waker
         try:
             while not self.done:
                 hub.switch()

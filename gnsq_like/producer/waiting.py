@@ -25,9 +25,9 @@ from __future__ import annotations
 import logging
 import pickle  # noqa: F401 - AsyncResult.set_exception imports it, which fails without file descriptors
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from gevent import Greenlet, getcurrent, monkey
@@ -85,7 +85,7 @@ class Running:
 
     def begin_all(self, publishes: list[tuple[Publish, float]]) -> None:
         """Send publishes that came together, in one write for each connection. In the pool's hub; never switches."""
-        self.pool.holds = len(publishes) > 1
+        self.pool.held = set() if len(publishes) > 1 else None
         try:
             for publish, now in publishes:
                 try:
@@ -93,7 +93,7 @@ class Running:
                 except Exception:
                     logger.exception("%r could not be begun", publish)
         finally:
-            self.pool.holds = False
+            self.pool.held = None
 
     def abandon(self) -> None:
         """Drop the connections of a thread that has ended. From any thread; never switches."""
@@ -187,7 +187,6 @@ def _wait_without_a_hub(running: Running, publish: Publish, now: float) -> None:
 
 def _callers(running: Running, hub: Any) -> Callers:
     """Those of this thread, which has this hub and is not the pool's. Never switches."""
-    running.pool.lone_caller.disturbed()
     callers: Callers | None = getattr(running.local, "callers", None)
     if callers is None or callers.hub is not hub:
         callers = running.local.callers = Callers(running)
@@ -198,10 +197,12 @@ class Callers:
     """The greenlets of one hub that publish through the hub of another thread; made in their thread.
 
     To wake the other thread costs as much as several publishes, and so does a timer for each. So the publishes of all
-    greenlets that run in one iteration of their hub are handed over together and leave in one write. One timer for all
-    ends those that the other thread has not settled in time.
+    greenlets that run in one iteration of their hub are handed over together and leave in one write, and those that are
+    settled in one iteration of the other hub are handed back together. One timer for all ends those that the other
+    thread has not settled in time.
 
-    Rules for editors: a publish is handed over by ``_hand_over`` only, and ``caller`` is written here only.
+    Rules for editors: a publish is handed over by ``_hand_over`` only, and ``caller`` is written here only. ``wake``
+    and ``_hand_back`` run in the other thread.
     """
 
     def __init__(self, running: Running) -> None:
@@ -210,6 +211,9 @@ class Callers:
         self._hand_over_soon = Soon(self.hub.loop, self._hand_over)
         self._running = running
         self._there = running.hub_handle
+        self._hand_back_soon = Soon(self._there.hub.loop, self._hand_back)
+        #: Publishes that were settled in this iteration of the other hub.
+        self._settled: deque[Publish] = deque()
         #: How many greenlets wait. While there are any, the timer also keeps the hub from raising LoopExit.
         self._waiting = 0
         #: Publishes of this iteration of the hub, with the times they were made.
@@ -219,7 +223,9 @@ class Callers:
     def publish(self, publish: Publish, now: float) -> None:
         """Send a publish, and wait until it is settled. May switch."""
         publish.caller = getcurrent()
-        publish.link(partial(self._here.call, self._resume, publish))
+        publish.waker = self
+        if not self._gathered:
+            self._running.pool.lone_caller.disturbed()
         self._hand_over_soon()
         self._gathered.append((publish, now))
         self._deadlines.add(publish)
@@ -241,14 +247,29 @@ class Callers:
         gathered, self._gathered = self._gathered, []
         self._there.call(self._running.begin_all, gathered)
 
-    @staticmethod
-    def _resume(publish: Publish) -> None:
-        if publish.caller is not None:
-            publish.caller.switch()
+    def wake(self, publish: Publish) -> None:
+        """Have its greenlet resumed. In the other thread; never switches."""
+        self._settled.append(publish)
+        self._hand_back_soon()
+
+    def _hand_back(self) -> None:
+        settled, self._settled = self._settled, deque()
+        self._here.call(self._resume, settled)
+
+    def _resume(self, settled: deque[Publish]) -> None:
+        # In this hub. A resumed greenlet returns here when it waits again.
+        try:
+            while settled:
+                caller = settled.popleft().caller
+                if caller is not None:
+                    caller.switch()
+        finally:
+            if settled:  # a signal handler has raised
+                self.hub.loop.run_callback(self._resume, settled)
 
     def _withdraw(self, publish: Publish) -> None:
         withdraw(publish, self._there)
-        self.hub.loop.run_callback(partial(self._resume, publish))
+        self.hub.loop.run_callback(self._resume, deque([publish]))
 
 
 # -- asyncio --------------------------------------------------------------------------------------------------------
