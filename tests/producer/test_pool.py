@@ -215,11 +215,16 @@ def test_a_publish_that_stalled_beyond_nsqds_deadline_goes_again(make: Make) -> 
         def recover(_: str, error: NSQError | None) -> None:
             lost.append(str(error))
             proxy.to_server.bytes_per_second = 0.0
+            proxy.to_server.thaw()
 
         producer = make(proxy.address, heartbeat_interval=1, write_timeout=PATIENCE, on_disconnect=recover)
         producer.publish("t", b"first")
+        before = proxy.to_server.count
         proxy.to_server.bytes_per_second = 1000
-        producer.publish("t", bytes(100_000))
+        publishing = gevent.spawn(producer.publish, "t", bytes(100_000))
+        wait_for(lambda: proxy.to_server.count > before + 50, "the beginning of the command at nsqd")
+        proxy.to_server.freeze()  # nsqd leaves nothing unread then, which would reset the connection without its error
+        publishing.get(timeout=PATIENCE)
         assert "E_BAD_MESSAGE PUB failed to read message body" in lost[0]
         stats = producer.stats()
         assert (stats["confirmed"], stats["refused"], stats["unknown"]) == (2, 0, 0)
