@@ -146,10 +146,9 @@ class Disk:
         file.synced = synced
         return synced
 
-    def surviving_content(self) -> bytes:
-        """All that certainly survives a crash now, one file after another."""
-        certain = [file for file in self._states[0].values() if all(file in state.values() for state in self._states)]
-        return b"\0".join(file.synced or b"" for file in certain)
+    def least_survivors(self) -> list[dict[str, bytes]]:
+        """What each crash that is possible now leaves at least: the contents of files by their names."""
+        return [{name: file.synced or b"" for name, file in state.items()} for state in self._states]
 
 
 def install(disks: dict[str, Disk]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import gevent
 import requests
 
+from gnsq_like.server.storage.queue_files import DATA_FILE
 from tests.simulation.cluster import Cluster, Daemon
 from tests.simulation.ledger import Ledger
 from tests.simulation.network import HOST, Connection
@@ -21,6 +22,8 @@ from tests.simulation.process import Killed, Process
 from tests.simulation.programs import CHANNEL, ProducerProgram, ReaderProgram
 from tests.simulation.scenario import Fault, Scenario
 
+#: The second line of a disk queue's metadata.
+_READ_POSITION = re.compile(rb"[0-9]+\n([0-9]+),([0-9]+)\n")
 _BODY = re.compile(rb"#[0-9]+\|x*")
 #: Virtual seconds in which a connection that is to be cut after some bytes may send them; then the fault is over.
 CUT_WITHIN = 5.0
@@ -228,7 +231,7 @@ class Faults:
         elif keep_files:
             self._ledger.excused |= held
         else:
-            survive = set(_BODY.findall(daemon.disk.surviving_content()))
+            survive = set.intersection(*map(_unread_bodies, daemon.disk.least_survivors()))
             written = set()
             for path in daemon.disk.directory.glob("*.dat"):
                 written |= set(_BODY.findall(path.read_bytes()))
@@ -350,6 +353,19 @@ class Faults:
 
     def _change_producer(self, random: Random) -> None:
         random.choice(self._producers).change(random)
+
+
+def _unread_bodies(files: dict[str, bytes]) -> set[bytes]:
+    """The bodies that an nsqd finds in the files of its disk queues: what was read before is gone, also if it was
+    queued again by a record that has not survived."""
+    found: set[bytes] = set()
+    for name, content in files.items():
+        if match := DATA_FILE.fullmatch(name):
+            meta = _READ_POSITION.match(files.get(f"{match['queue']}.diskqueue.meta.dat", b""))
+            file, position = (0, 0) if meta is None else map(int, meta.groups())
+            if int(match["number"]) >= file:
+                found |= set(_BODY.findall(content[position if int(match["number"]) == file else 0 :]))
+    return found
 
 
 def _bodies_in_memory(nsqd: Any, topics: list[str]) -> set[bytes]:
