@@ -201,8 +201,9 @@ class Oracles:
         latency, jitter = self._scenario.options["latency"], self._scenario.options["jitter"]
         limit = 2.0 + 20 * latency + 4 * jitter
         if reader.max_in_flight < 2 * connections:
-            # A turn of a silent connection takes so many round trips.
-            limit += max(12.0, _TURN_ROUND_TRIPS * 2 * (latency + jitter) * connections / reader.max_in_flight)
+            # A turn of a silent connection takes so many round trips, and another Reader may have been there before.
+            turns = max(12.0, _TURN_ROUND_TRIPS * 2 * (latency + jitter) * connections / reader.max_in_flight)
+            limit += turns * len(self._readers)
         self.tally["longest wait, ms"] = max(self.tally["longest wait, ms"], int((now - since) * 1000))
         if now - since > limit:
             self._waiting[program] = now + 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -157,10 +158,13 @@ class ReaderProgram(Program):
             while self.is_stopped:
                 gevent.sleep(0.05)
 
-    @property
-    def _settled_after(self) -> float:
-        """Seconds in which it finds that a connection is dead, and nsqd that a message is not answered."""
-        return 2.5 * self.heartbeat_interval + float(self.options["msg_timeout"]) + 5.0
+    def _handled(self, message: Message) -> None:
+        travel = 10 * self.options["latency"] + 5 * self.options["jitter"] + 0.1
+        if message.timeout_at - time.monotonic() < travel:  # its FIN may be late
+            self.ledger.doubtful.add(message.body)
+        # By then, a dead connection is found, and nsqd sees that a message is not answered.
+        settled_after = 2.5 * self.heartbeat_interval + float(self.options["msg_timeout"]) + 5.0
+        self.ledger.handling_ended(message, self.now, settled_after)
 
     # -- handlers --------------------------------------------------------------------------------------
 
@@ -170,7 +174,7 @@ class ReaderProgram(Program):
         if not self.is_calm:
             self._take_time(message, draw())
             self._perhaps_raise(message, draw())
-        self.ledger.handling_ended(message, self.now, self._settled_after)
+        self._handled(message)
 
     def _take_time(self, message: Message, x: float) -> None:
         timeout = self.options["msg_timeout"]
@@ -239,7 +243,7 @@ class ReaderProgram(Program):
                 self.ledger.doubtful.update(message.body for message in messages)
                 raise ValueError("a batch fails")
         for message in messages:
-            self.ledger.handling_ended(message, self.now, self._settled_after)
+            self._handled(message)
 
     def _check_body(self, body: bytes) -> None:
         if not re.fullmatch(rb"#[0-9]+\|x*", body):
