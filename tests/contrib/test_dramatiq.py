@@ -268,7 +268,7 @@ def test_a_job_runs_again_if_what_follows_it_cannot_be_published(nsqd: RunningNs
 
 
 def test_a_job_that_is_retried_anyway_is_not_requeued(nsqd: RunningNsqd, broker: NSQBroker) -> None:
-    """Each retry would be another copy, which may be requeued, too. In one thread, or the retry may be refused first."""
+    """Each retry would be another copy, which may be requeued, too. One thread, or the retry may be refused first."""
     ran: list[str] = []
 
     @dramatiq.actor(broker=broker, max_retries=1, min_backoff=1, max_backoff=2, on_failure="second")
