@@ -5,7 +5,7 @@ another nsqd; the caller sees only the final outcome. If the caller is gone by t
 changes on the wire.
 
 Rules for editors: a Publish belongs to its pool's thread, except for ``link`` before it is passed to that thread,
-``caller``, ``withdraw``, and ``forget``. Only ``wait_here`` may switch.
+``greenlet``, ``withdraw``, and ``forget``. Only ``wait_here`` may switch.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class PublishOwner(Protocol):
 
 
 class Wakes(Protocol):
-    """A way to wake who waits for a publish."""
+    """Resumes the greenlets that wait for publishes."""
 
     def wake(self, publish: Publish) -> None: ...
 
@@ -131,7 +131,6 @@ class Publish(PendingReply):
     """
 
     __slots__ = (
-        "caller",
         "carrier",
         "command",
         "count",
@@ -158,12 +157,10 @@ class Publish(PendingReply):
         self.command = command
         self.deadline = deadline
         self.count = count
-        #: What wakes whoever waits for it; None if nobody does in a greenlet.
-        self.waker: Wakes | None = None
-        #: The waiting greenlet of the pool's thread.
+        #: The greenlet that waits for it, in whichever thread; only that thread writes this, and reads it to resume it.
         self.greenlet: Any = None
-        #: The waiting greenlet of another thread, which alone writes this.
-        self.caller: Any = None
+        #: Has the greenlet resumed; None if none has waited.
+        self.waker: Wakes | None = None
         #: The address of the nsqd it was sent to; None while queued.
         self.sent_to: str | None = None
         #: An earlier try with unknown outcome; no later error may then claim that nsqd does not have it.

@@ -201,8 +201,8 @@ class Callers:
     settled in one iteration of the other hub are handed back together. One timer for all ends those that the other
     thread has not settled in time.
 
-    Rules for editors: a publish is handed over by ``_hand_over`` only, and ``caller`` is written here only. ``wake``
-    and ``_hand_back`` run in the other thread.
+    Rules for editors: a publish is handed over by ``_hand_over`` only. ``wake`` and ``_hand_back`` run in the
+    other thread.
     """
 
     def __init__(self, running: Running) -> None:
@@ -222,7 +222,7 @@ class Callers:
 
     def publish(self, publish: Publish, now: float) -> None:
         """Send a publish, and wait until it is settled. May switch."""
-        publish.caller = getcurrent()
+        publish.greenlet = getcurrent()
         publish.waker = self
         if not self._gathered:
             self._running.pool.lone_caller.disturbed()
@@ -238,7 +238,7 @@ class Callers:
             give_up(publish, self._there)
             raise
         finally:
-            publish.caller = None
+            publish.greenlet = None
             self._waiting -= 1
             if not self._waiting:
                 self._deadlines.close()
@@ -260,9 +260,9 @@ class Callers:
         # In this hub. A resumed greenlet returns here when it waits again.
         try:
             while settled:
-                caller = settled.popleft().caller
-                if caller is not None:
-                    caller.switch()
+                greenlet = settled.popleft().greenlet
+                if greenlet is not None:
+                    greenlet.switch()
         finally:
             if settled:  # a signal handler has raised
                 self.hub.loop.run_callback(self._resume, settled)
