@@ -27,23 +27,17 @@ from gevent.event import Event
 from gnsq_like._version import __version__
 from gnsq_like.addresses import parse_address
 from gnsq_like.cli.logs import log_to_stderr
+from gnsq_like.cli.tool_file import read_toml
 from gnsq_like.cli.tool_options import Decorator, Function
 from gnsq_like.durations import format_duration, parse_duration
-from gnsq_like.errors import UsageError
+from gnsq_like.errors import UsageError, did_you_mean
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
-from gnsq_like.server.options import VERSION, version_line
+from gnsq_like.server.options import VERSION, config_name, version_line
 
 if TYPE_CHECKING:
     from gnsq_like.admin import AdminServer
 
-
-from gnsq_like.cli.tool_file import read_toml
-from gnsq_like.errors import did_you_mean
-from gnsq_like.server.options import config_name
-
 _ONE_DASH = re.compile("-[a-z][a-z0-9]")
-
-
 #: Options of NSQ's daemons that ours accept, in files and on the command line, and ignore.
 WITHOUT_EFFECT = frozenset(
     {

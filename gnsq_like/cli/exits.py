@@ -5,21 +5,18 @@ gevent is imported when something runs: ``--help`` does not load it.
 
 from __future__ import annotations
 
+import io
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from gevent.event import Event
-
-
-import io
-import os
-import sys
-from typing import Any
 
 T = TypeVar("T")
 

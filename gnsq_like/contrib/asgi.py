@@ -20,10 +20,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from pkgutil import resolve_name
 from typing import Any
 
 from gnsq_like import Reader, ReaderGroup
+from gnsq_like.contrib.shared.declared import readers_of
 
 _Scope = MutableMapping[str, object]
 _Receive = Callable[[], Awaitable[MutableMapping[str, object]]]
@@ -42,9 +42,7 @@ async def consuming(source: MakeReaders, *, stop_timeout: float = 30.0) -> Async
     :param stop_timeout: seconds for running handlers at the end; the server must not be killed earlier
     :raises NSQError: if one cannot be started
     """
-    found = resolve_name(source) if isinstance(source, str) else source
-    readers = getattr(found, "make_readers", found)()
-    group = ReaderGroup(*readers, stop_timeout=stop_timeout, own_thread=True)
+    group = ReaderGroup(*readers_of(source), stop_timeout=stop_timeout, own_thread=True)
     await asyncio.to_thread(group.start)
     try:
         yield group

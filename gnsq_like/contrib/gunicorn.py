@@ -36,12 +36,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pkgutil import resolve_name
 from typing import Any
 
 from gevent import monkey
 
 from gnsq_like import Reader, ReaderGroup
+from gnsq_like.contrib.shared.declared import readers_of
 from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
 from gnsq_like.errors import NSQError
 
@@ -179,5 +179,4 @@ def _readers_of(source: MakeReaders | str | None, worker: Any) -> list[Reader]:
                 'WorkerReaders("module:function")'
             )
         return list(nsq.make_readers())
-    found = resolve_name(source) if isinstance(source, str) else source
-    return list(getattr(found, "make_readers", found)())
+    return readers_of(source)

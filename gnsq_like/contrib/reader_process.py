@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
+
+import gevent
+from gevent.event import Event
 
 from gnsq_like import Reader, ReaderGroup
 from gnsq_like.addresses import join_host_port, parse_address
@@ -15,19 +19,7 @@ from gnsq_like.server.shared.listen import listen
 
 if TYPE_CHECKING:
     from gnsq_like.contrib.prometheus import Metrics
-
-
-import signal
-from typing import TYPE_CHECKING
-
-import gevent
-from gevent.event import Event
-
-from gnsq_like.contrib.shared.outbox.relay import Relay, RelayThread
-
-if TYPE_CHECKING:
-    from gnsq_like.contrib.prometheus import Metrics
-
+    from gnsq_like.contrib.shared.outbox.relay import Relay
 
 logger = logging.getLogger(__name__)
 
@@ -151,6 +143,8 @@ def run_relay(relay: Relay, health: str | None, metrics: Metrics | None, report:
 
     :raises NSQError: for a wrong address
     """
+    from gnsq_like.contrib.shared.outbox.relay import RelayThread  # programs without an outbox need not load it
+
     stopped = Event()
     watchers = [gevent.signal_handler(number, stopped.set) for number in (signal.SIGTERM, signal.SIGINT)]
     for watcher in watchers:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -96,3 +97,9 @@ class Declared:
         from gnsq_like import Batch
 
         return Batch(handler, **self.batch)
+
+
+def readers_of(source: Callable[[], Iterable[Reader]] | str) -> list[Reader]:
+    """The Readers that a function makes, or an object with ``make_readers``; or what has this name, "module:name"."""
+    found = resolve_name(source) if isinstance(source, str) else source
+    return list(getattr(found, "make_readers", found)())
