@@ -236,6 +236,24 @@ def bare_batching(address: str, at_once: int, seconds: float) -> Done:
     return in_greenlets(publish, at_once, seconds)
 
 
+def begin_in_a_thread(begin: Callable[[], object]) -> None:
+    """Call ``begin`` in a thread with a hub of its own, which lives on; returns when it has returned."""
+    import threading
+
+    import gevent
+
+    ready = threading.Event()
+
+    def live() -> None:
+        begin()
+        ready.set()
+        while True:
+            gevent.sleep(3600)
+
+    threading.Thread(target=live, daemon=True).start()
+    ready.wait()
+
+
 def bare_threads(address: str, at_once: int, seconds: float) -> Done:
     """Threads pass their PUB to a thread with a hub, which writes and wakes them."""
     import threading
@@ -243,10 +261,9 @@ def bare_threads(address: str, at_once: int, seconds: float) -> Done:
     import gevent
 
     calls: deque[tuple[bytes, Any]] = deque()
-    ready = threading.Event()
     wakeup: Any = None
 
-    def live() -> None:
+    def begin() -> None:
         nonlocal wakeup
         sock = connect(address)
         waiting: deque[Any] = deque()
@@ -263,12 +280,8 @@ def bare_threads(address: str, at_once: int, seconds: float) -> Done:
         wakeup = gevent.get_hub().loop.async_()
         wakeup.start(take)
         Answers(sock, lambda: waiting.popleft().release())
-        ready.set()
-        while True:
-            gevent.sleep(3600)
 
-    threading.Thread(target=live, daemon=True).start()
-    ready.wait()
+    begin_in_a_thread(begin)
 
     def publish() -> None:
         lock = threading.Lock()
@@ -283,8 +296,6 @@ def bare_threads(address: str, at_once: int, seconds: float) -> Done:
 def bare_two_threads(address: str, at_once: int, seconds: float) -> Done:
     """Greenlets whose hub hands over what they publish in one iteration to a thread with the connection, and gets the
     answers of one read back: the least that a client pays which keeps its connection apart from a program's threads."""
-    import threading
-
     import gevent
     from gevent.hub import Waiter
 
@@ -292,10 +303,9 @@ def bare_two_threads(address: str, at_once: int, seconds: float) -> Done:
     gathered: list[Waiter] = []
     handed: deque[list[Waiter]] = deque()
     answered: deque[list[Waiter]] = deque()
-    ready = threading.Event()
     wake_there: Any = None
 
-    def live() -> None:
+    def begin() -> None:
         nonlocal wake_there
         sock = connect(address)
         waiting: deque[Waiter] = deque()
@@ -324,9 +334,6 @@ def bare_two_threads(address: str, at_once: int, seconds: float) -> Done:
         wake_there = gevent.get_hub().loop.async_()
         wake_there.start(take)
         Answers(sock, note)
-        ready.set()
-        while True:
-            gevent.sleep(3600)
 
     def resume() -> None:
         while answered:
@@ -341,8 +348,7 @@ def bare_two_threads(address: str, at_once: int, seconds: float) -> Done:
 
     wake_here = hub.loop.async_()
     wake_here.start(resume)
-    threading.Thread(target=live, daemon=True).start()
-    ready.wait()
+    begin_in_a_thread(begin)
 
     def publish() -> None:
         if not gathered:

@@ -243,6 +243,8 @@ class Subscription:
     def reserve(self, now: float, margin: float, slow_after: float) -> list[Message]:
         """Take the messages whose handlers take long out of the share. Plan, and :meth:`adjust`, if ``reserved`` grew.
 
+        Dropped messages that nsqd has taken back leave ``in_flight``.
+
         :param margin: seconds before the deadline at which a message counts as overdue
         :param slow_after: seconds after which a message counts as slow
         :returns: the messages that nsqd is about to requeue; their handlers keep their places

@@ -70,7 +70,7 @@ class Oracles:
             turn = daemon.process.last_turn
             if self._turns.get(daemon) != turn:
                 self._turns[daemon] = turn
-                used = _used_at(daemon)
+                used = used_at(daemon)
                 if self._used.get(daemon) != used:
                     self._used[daemon] = used
                     changed = True
@@ -219,7 +219,8 @@ class Oracles:
         return False
 
 
-def _used_at(daemon: Daemon) -> dict[int, int]:
+def used_at(daemon: Daemon) -> dict[int, int]:
+    """The places of each connection as an nsqd sees them, by its port: RDY, or more messages in flight."""
     if not daemon.is_running:
         return {}
     return {

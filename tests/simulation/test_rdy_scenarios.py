@@ -12,6 +12,7 @@ import pytest
 
 from gnsq_like.policy.charge import Settings
 from tests.simulation import Cluster, simulated
+from tests.simulation.oracles import used_at
 from tests.simulation.scene import SOON, Nsqd, Scene, counted_plans, scenario
 
 # --- lowering, raising, moving
@@ -464,16 +465,10 @@ def test_a_message_that_nobody_took_in_time_keeps_its_place_until_nsqd_has_it_ba
             gevent.sleep(1.9)
 
     taking = gevent.spawn(take_slowly)
-    cluster.always(lambda: _used(cluster) <= 2, "the window")
+    cluster.always(lambda: sum(sum(used_at(nsqd).values()) for nsqd in cluster.nsqds) <= 2, "the window")
     cluster.sleep(60)
     taking.kill()
     assert reader.stats()["lost"] > 5
-
-
-def _used(cluster: Cluster) -> int:
-    """Places that the nsqds see in use: RDY, or more messages in flight."""
-    consumers = [client.consumer for each in cluster.nsqds for client in each.daemon.clients if client.consumer]
-    return sum(max(consumer.ready_count, consumer.in_flight_count) for consumer in consumers)
 
 
 @simulated(nsqds=0, seed=2, mem_queue_size=1_000_000)
