@@ -11,11 +11,11 @@ A *round* is the time in which nsqd sends a burst. One in which in flight reache
 *patience* doubles the burst. If it is not over after twice that, a timer cuts the burst to the messages that came
 within patience.
 
-But a round is slow for two reasons: nsqd has no more messages, or this process computes and reads them late. Its time
-does not tell which. What tells is a *look*: the timer finds the round unfinished although the hub has read its sockets.
-So the timer cuts the burst only after three looks, one in each turn of the hub: before the first one the RDY may not
-have been written, and in the second one the timer may be called before what has arrived is read. A round that takes
-longer than twice patience, and is over before the third look, doubles the burst: nsqd had the messages.
+But a round can be slow for two reasons: nsqd has no more messages, or this process computes and reads them late. How
+long it took does not show which. A *look* does: the timer finds the round unfinished although the hub has read its
+sockets. So the timer cuts the burst only after three looks, one in each turn of the hub: before the first one the RDY
+may not have been written, and in the second one the timer may be called before what has arrived is read. A round that
+takes longer than twice patience, and is over before the third look, doubles the burst: nsqd had the messages.
 
 A burst of 1 has no timer, which would cost more than all the rest. Instead, after a number of slow rounds the burst is
 doubled as a *trial*. If messages are sparse, looks end it within milliseconds, and the next one comes later. In a flood
