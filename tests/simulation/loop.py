@@ -387,28 +387,24 @@ class Loop:
     def _turn(self) -> bool:
         """Whether there is anything left that may happen."""
         self.turns += 1
-        self.now = max(self.now + TURN, self._next)
-        heap = self._heap
-        worked = False
+        self._circle_turns += 1
+        if self._circle_turns > MOST_TURNS:
+            self._check_circle()
+        now = self.now = max(self.now + TURN, self._next)
         if self._callbacks:
-            worked = True
             self._run_callbacks()
-        now = self.now
+        heap, due = self._heap, self._due
         while heap and heap[0][0] <= now:
             event = heapq.heappop(heap)[2]
-            if event is None:
-                continue
-            worked = True
             if type(event) is Timer:
                 event.time_has_come()
-                self._due.append(event)
-            else:
+                due.append(event)
+            elif event is not None:
                 event()
-        due, self._due = self._due, []
         if self.ready:
             due += self.ready
         if due:
-            worked = True
+            self._due = []
             if self._random is not None and len(due) > 1:
                 self._random.shuffle(due)
             for watcher in due:
@@ -417,16 +413,10 @@ class Loop:
             process = self._busy.pop()
             if process.turn_seconds is not None:
                 self.stand_still(process, process.turn_seconds())
-        if worked:
-            self._circle_turns += 1
-            if self._circle_turns > MOST_TURNS:
-                self._check_circle()
-            return True
-        return self._idle()
+        return bool(self._callbacks or self.ready) or self._move_time()
 
-    def _idle(self) -> bool:
-        """Nothing is to be done now."""
-        self.now -= TURN
+    def _move_time(self) -> bool:
+        """Nothing is left to be done now. Returns whether anything is, later."""
         if self.idle_watchers:
             for watcher in list(self.idle_watchers):
                 self._call(watcher.owner, watcher.callback, watcher.args)

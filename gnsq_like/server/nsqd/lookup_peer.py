@@ -17,7 +17,6 @@ from typing import Any
 import gevent
 from gevent import socket
 from gevent.queue import Empty, Queue
-from gevent.select import select
 
 from gnsq_like.addresses import join_host_port
 from gnsq_like.errors import NSQError
@@ -34,8 +33,6 @@ log = logging.getLogger("gnsq_like.nsqd")
 _TIMEOUT = 1.0
 #: Seconds between pings, as in nsqd.
 PING_INTERVAL = 15.0
-#: Seconds between checks that the connection still exists.
-_CHECK_INTERVAL = 1.0
 #: Seconds until the next attempt to connect: doubled with each failure, up to the ping interval.
 _FIRST_RETRY = 0.25
 #: Larger responses are rejected.
@@ -63,7 +60,7 @@ class LookupPeer:
         self._identity = identity
         self._topics = topics
         self._options = options
-        #: Commands to send; None until everything is being registered on a connection.
+        #: Commands to send, and None after the connection ended; no queue until everything is being registered on one.
         self._commands: Queue | None = None
         #: The address of its HTTP API, once it is known.
         self._http_address: tuple[str, int] | None = None
@@ -106,18 +103,20 @@ class LookupPeer:
         """Send changes and pings; ends with an error."""
         assert self._commands is not None
         ping_at = time.monotonic() + PING_INTERVAL
-        while True:
-            try:
-                command = self._commands.get(timeout=_CHECK_INTERVAL)
-            except Empty:
-                # No response is expected, so the socket is readable only if the connection ended.
-                if select([sock], [], [], 0)[0]:
-                    raise ConnectionError("the connection was closed") from None
-                if time.monotonic() < ping_at:
-                    continue
-                ping_at += PING_INTERVAL
-                command = PING
-            self._ask_ok(sock, command)
+        with closing(gevent.get_hub().loop.io(sock.fileno(), 1)) as readable:
+            while True:
+                # No response is expected, so the socket becomes readable only if the connection ends.
+                readable.start(self._commands.put, None)
+                try:
+                    command = self._commands.get(timeout=max(0.0, ping_at - time.monotonic()))
+                except Empty:
+                    command = PING
+                    ping_at = time.monotonic() + PING_INTERVAL
+                finally:
+                    readable.stop()
+                if command is None:
+                    raise ConnectionError("the connection was closed")
+                self._ask_ok(sock, command)
 
     def _ask_ok(self, sock: socket.socket, command: bytes) -> None:
         answer = self._ask(sock, command)
