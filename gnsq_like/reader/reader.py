@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -374,14 +373,14 @@ class Reader(KnownAttributes):
         """Counts since this Reader was made, in this process, and the state of each connection. From any thread."""
         running = self._running
         by_topic: dict[str, dict[str, Any]] = {
-            topic: {**asdict(counts), "in_flight": 0, "backoff_level": 0, "connections": 0}
+            topic: {**vars(counts), "in_flight": 0, "backoff_level": 0, "connections": 0}
             for topic, counts in list(self._counts.by_topic.items())
         }
         if running is not None:
             running.count_topics(by_topic)
         return {
             "state": self._state,
-            **asdict(self._counts.total),
+            **vars(self._counts.total),
             "max_in_flight": self.max_in_flight,
             "paused": self._steering.paused,
             "reconnects": self._counts.reconnects,

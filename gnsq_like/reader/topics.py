@@ -53,7 +53,7 @@ class Topics:
         return ",".join(self.names) if self.pattern is None else self.pattern.pattern
 
 
-@dataclass(slots=True)
+@dataclass
 class MessageCounts:
     """Messages and their answers; flow control sees every answer once."""
 

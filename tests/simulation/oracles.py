@@ -24,7 +24,7 @@ from tests.simulation.programs import CHANNEL, POLL_INTERVAL, ReaderProgram
 from tests.simulation.scenario import Scenario
 
 #: Seconds between two looks at liveness.
-_LOOK = 0.5
+_LOOK = 1.0
 #: Round trips of a turn of a silent connection, with the time until the next one gets its place.
 _TURN_ROUND_TRIPS = Settings().silent_turn_round_trips + Settings().settle_round_trips
 #: Seconds after the last fault from which a Reader must take what waits, beside what its connections may need.
