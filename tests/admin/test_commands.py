@@ -74,9 +74,3 @@ def test_every_command_of_a_page_is_read_by_the_command_line(pages: dict[str, st
         *("channel pause", "channel unpause", "channel empty", "channel delete", "channel create"),
         *("dlq list", "dlq replay", "dlq drop"),
     }
-
-
-@pytest.mark.parametrize("line", ["gnsq-like topic destroy clicks", "gnsq-like topic delete", "gnsq-like nodes --jsom"])
-def test_a_wrong_command_is_found(line: str) -> None:
-    with pytest.raises((AssertionError, click.UsageError)):
-        parse(line)

@@ -158,17 +158,6 @@ def test_a_terminal_has_a_table_and_a_daemon_that_ends_is_reported() -> None:
         assert cluster.written.rindex("\x1b[?25h") > cluster.written.rindex("\x1b[?25l")
 
 
-def test_a_narrow_terminal_has_a_narrow_table() -> None:
-    with running("--nsqds", "1", terminal=(80, 24)) as cluster:
-        cluster.wait_for("Ctrl-C ends it")
-        assert "VERSION" not in cluster.written
-        whole, _, _ = cluster.plain().rpartition("\n")  # of the last line there may be the beginning only
-        rows = {line.rstrip() for line in whole.splitlines() if re.match(r"nsqd( 1)? .* 0", line)}
-        assert cluster.end()[0] == 0
-    assert rows
-    assert all(len(row) <= 80 for row in rows)
-
-
 @needs_proc
 def test_it_ends_when_no_nsqd_is_left() -> None:
     with running("--nsqds", "1") as cluster:

@@ -1,9 +1,6 @@
 """``gnsq-like nodes``, ``node``, ``lookup`` and ``ping`` as processes, against daemons of both kinds."""
 
 import json
-import os
-import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,10 +9,10 @@ import pytest
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
-from tests.support.commands import PATIENCE, open_terminal, read_to_the_end, terminal_environment
+from tests.support.commands import PATIENCE
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
 from tests.support.scripted_http import Asked, always, response, scripted
-from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, fill, run_tool
+from tests.support.tools import NOBODY, TOOL_KINDS, fill, run_tool
 
 pytestmark = pytest.mark.commands
 
@@ -136,27 +133,6 @@ def test_an_nsqd_that_is_not_given_by_a_lookupd() -> None:
         assert "there is no topic other on" in done.stderr.decode()
         printed("node", "tombstone", nsqd.http_address, "clicks", "-y", where)
         assert topics_of(nsqd) == []
-
-
-@pytest.mark.parametrize("columns", [80, 120])
-def test_tables_fit_on_a_terminal(columns: int) -> None:
-    with cluster("process") as ([one, _], lookupd):
-        for command in (["nodes"], ["lookup", "clicks"], ["ping"]):
-            ours, theirs = open_terminal(columns, 24)
-            try:
-                subprocess.run(
-                    [*COMMAND, *command, f"--lookupd-http-address={lookupd.http_address}"],
-                    stdout=theirs,
-                    timeout=PATIENCE,
-                    check=True,
-                    env=terminal_environment(),
-                )
-            finally:
-                os.close(theirs)
-            lines = re.sub(r"\x1b\[[\d;]*m", "", read_to_the_end(ours).decode()).splitlines()
-            os.close(ours)
-            assert any(one.http_address in line for line in lines)
-            assert max(map(len, lines)) <= columns
 
 
 @pytest.mark.parametrize("arguments", [["nodes"], ["lookup", "clicks"], ["node", "tombstone", "a:1", "clicks", "-y"]])

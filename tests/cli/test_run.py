@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import PATIENCE, gnsq_like, open_terminal, read_to_the_end, terminal_environment
+from tests.support.commands import PATIENCE, gnsq_like, open_terminal, terminal_environment
 from tests.support.supervised import APP
 from tests.support.tools import NOBODY, run_tool
 
@@ -169,18 +169,3 @@ def _wait_for_log(log: Path, text: str) -> None:
     from gnsq_like.testing import wait_until
 
     wait_until(lambda: text in log.read_text(), PATIENCE)
-
-
-def test_the_table_fits_a_narrow_terminal(shop: Path) -> None:
-    ours, theirs = open_terminal(60, 24)
-    command = [sys.executable, "-m", "gnsq_like", "run", "shop", "--check", "--processes=4"]
-    done = subprocess.run(
-        command, stdout=theirs, stderr=theirs, env=terminal_environment(), cwd=shop, timeout=PATIENCE, check=False
-    )
-    os.close(theirs)
-    shown = read_to_the_end(ours).decode()
-    os.close(ours)
-    assert done.returncode == 0
-    lines = shown.splitlines()
-    assert "greenlets" in shown
-    assert all(len(line.rstrip()) <= 60 for line in lines if "\x1b" not in line)

@@ -5,7 +5,6 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,18 +137,3 @@ def test_a_signal_while_a_daemon_is_silent(number: int) -> None:
             with connection:
                 assert tool.end(number) == 130
             assert (tool.out, tool.err) == (b"", "")
-
-
-def test_addresses_from_the_environment_and_a_file(tmp_path: Path) -> None:
-    with running_nsqd("process") as nsqd:
-        fill(nsqd, "clicks", [])
-        done = run_tool("topic", "show", "clicks", NSQ_NSQD_HTTP_ADDRESS=nsqd.http_address)
-        assert done.returncode == 0, done.stderr
-        config = tmp_path / "nsq.toml"
-        config.write_text(
-            f'nsqd_http_address = "{nsqd.http_address}"\n[topic]\njson = true\nyes = true\n[to-file]\ngzip = true\n'
-        )
-        assert json.loads(printed("list", f"--config={config}"))[0]["topic"] == "clicks"
-        assert printed("delete", "clicks", f"--config={config}") == "topic clicks: deleted at 1 nsqd\n"
-        config.write_text("[topic]\njsn = true\n")
-        assert "there is no option jsn; did you mean json?" in failed("list", f"--config={config}", status=2)

@@ -5,47 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gnsq_like.runtime.user_code import FailureLog
-from tests.support.messages import make_message
-from tests.support.pages import blocks, page, section
+from tests.support.pages import blocks, page
 from tests.support.scripts import run_script
 
 PAGE = page("logging.rst")
-PACKAGE = Path(__file__).resolve().parents[2] / "gnsq_like"
-#: Rooms of the client, whose loggers the page lists.
-ROOMS = [
-    ".",
-    "connection",
-    "discovery",
-    "http",
-    "options",
-    "policy",
-    "producer",
-    "reader",
-    "runtime",
-    "transport",
-    "wire",
-]
-
-
-def loggers() -> list[str]:
-    paths = [path for room in ROOMS for path in (PACKAGE / room).glob("*.py") if path.name != "__init__.py"]
-    found = [path for path in paths if "logging.getLogger(__name__)" in path.read_text()]
-    return sorted(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in found)
-
-
-def test_the_loggers_are_those_that_there_are() -> None:
-    assert sorted(re.findall(r"^``(gnsq_like\.[\w.]+)``", section(PAGE, "Loggers"), re.MULTILINE)) == loggers()
-
-
-def test_the_fields_are_those_of_a_record() -> None:
-    listed = re.findall(r"^``(\w+)``  ", section(PAGE, "Failures"), re.MULTILINE)
-    assert sorted(listed) == sorted(make_message().log_fields)
 
 
 def test_the_line_of_a_failure_looks_like_that(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import fields
-from inspect import signature
 
 from prometheus_client import CollectorRegistry
 
-from gnsq_like import Producer, Reader
 from gnsq_like.contrib.flask.extension import _OWN, NSQ
 from gnsq_like.contrib.prometheus import Metrics
 from gnsq_like.contrib.workers import master, pages
 from gnsq_like.contrib.workers.plan import flags
-from gnsq_like.errors import TLSError
-from gnsq_like.options import ConnectionOptions
 from gnsq_like.server import Nsqd
 from gnsq_like.server.nsqd import http, information
 from tests.support.pages import DOCS, page, section
@@ -41,25 +36,6 @@ def test_files_and_targets_that_are_named_exist() -> None:
     assert targets <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
 
 
-def test_support_functions_of_contributing_exist() -> None:
-    for module, name in re.findall(r"``(\w+)\.(\w+)``", CONTRIBUTING):
-        if (path := ROOT / f"tests/support/{module}.py").exists():
-            assert re.search(rf"^(?:def |class |){name}\b", path.read_text(), re.MULTILINE), f"{module}.{name}"
-
-
-def test_names_that_recipes_tell_to_change_exist() -> None:
-    recipes = re.sub(r"``\S+\.rst``", "", section(CONTRIBUTING, "Two recipes") + section(CONTRIBUTING, "Recipes"))
-    named = {part for name in re.findall(r"``(\w+(?:\.\w+)?)``", recipes) for part in name.split(".")}
-    sources = "\n".join(path.read_text() for path in [*PACKAGE.rglob("*.py"), *(ROOT / "tests/server").rglob("*.py")])
-    assert [name for name in named if "NAME" not in name and not re.search(rf"\b{name}\b", sources)] == []
-
-
-def test_each_room_is_in_the_tree_of_the_architecture() -> None:
-    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    tree = section(ARCHITECTURE, "The rooms").partition("::\n")[2].partition("\nImports")[0]
-    assert set(re.findall(r"^      (\w+)/", tree, re.MULTILINE)) == rooms
-
-
 def test_sections_of_the_internals_that_code_cites_exist() -> None:
     internals = "\n".join(path.read_text() for path in (DOCS / "internals").glob("*.rst"))
     numbers = set(re.findall(r"^(?:\* )?\**(S?\d+(?:\.\d+)?)[.\s*]", internals, re.MULTILINE))
@@ -76,32 +52,8 @@ def test_sections_of_the_internals_that_code_cites_exist() -> None:
 # -- options, hooks and counts ------------------------------------------------------------------------
 
 
-def table(name: str) -> dict[str, tuple[str, str, str]]:
-    """Default, unit and meaning of each option in the page's table."""
-    text = page(name).partition(".. list-table::")[2]
-    rows = re.findall(r"^   \* - (.*)\n     - ?(.*)\n     - ?(.*)\n     - (.*)$", text, re.MULTILINE)
-    return {option.strip("`"): (default, unit, meaning) for option, default, unit, meaning in rows}
-
-
 def missing(names: Iterable[str], text: str, form: str = "``{}``") -> list[str]:
     return [name for name in names if form.format(name) not in text]
-
-
-def test_hooks_and_counts_are_explained() -> None:
-    text = page("reader.rst")
-    hooks = [name for name in signature(Reader.__init__).parameters if name.startswith("on_")]
-    assert missing(hooks, text, "``{}(") == []
-    stats = Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:4150").stats()
-    assert missing([*stats, "rdy", "share", "in_flight"], text) == []
-    assert missing(set(Producer("127.0.0.1:4150").stats()) - {"state"}, page("producer.rst")) == []
-
-
-def test_the_page_about_security_has_its_options_and_the_kinds_of_tls_errors() -> None:
-    text = page("security.rst")
-    names = [option.name for option in fields(ConnectionOptions)]
-    assert missing(names[names.index("tls_v1") : names.index("topology_region")], text, "{}") == []
-    listed = text.partition("``kind``")[2].partition("Compression\n")[0]
-    assert {*re.findall(r"``([a-z_]+)``  ", listed), "not_yet_valid"} - {"kind"} == set(TLSError.TEXTS)
 
 
 def test_each_route_of_nsqd_is_on_the_page_of_nsqs_api_or_on_one_of_ours() -> None:

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from gnsq_like.cli.app import COMMANDS
 from gnsq_like.deadletter import open_envelope
 from gnsq_like.testing import RunningNsqd, running_nsqd, running_nsqlookupd
-from tests.support.pages import DOCS, GUIDES, blocks, page, replaced
+from tests.support.pages import blocks, page, replaced
 from tests.support.scripts import ROOT, run_beside
 
 pytestmark = pytest.mark.commands
@@ -97,11 +96,6 @@ def test_the_tutorials_reader_is_found_by_the_command(steps: Steps) -> None:
     assert re.search(r"clicks +count +count\.count", printed)
 
 
-def test_each_command_of_the_tutorial_exists() -> None:
-    named = set(re.findall(r"(?:^    |``|\| )gnsq-like ([a-z-]+)", page("tutorial.rst"), re.MULTILINE))
-    assert {"nsqd", "pub", "dlq", "run"} <= named <= set(COMMANDS)
-
-
 PROGRAMS = {
     "index.rst": "b'/home'\n",
     "guides/asyncio.rst": "",
@@ -129,10 +123,3 @@ def test_the_guides_reader_drains_at_sigterm(tmp_path: Path) -> None:
             [archived] = nsqd.messages("archived", "look", count=1, timeout=PATIENCE)
         assert archived.body == b"/home"
         nsqd.wait_until("clicks", "archive", left=0, timeout=PATIENCE)
-
-
-def test_every_new_page_with_code_is_run_here() -> None:
-    """Here or in ``test_blocks_run.py``: no page of the guides and explanations has blocks that nothing runs."""
-    pages = [*(DOCS / "guides").glob("*.rst"), *(DOCS / "explanation").glob("*.rst")]
-    with_code = {str(path.relative_to(DOCS)) for path in pages if blocks(path.read_text())}
-    assert with_code == {"guides/asyncio.rst", *GUIDES}

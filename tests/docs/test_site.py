@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
-from html import unescape
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
@@ -176,25 +175,6 @@ def test_no_link_within_the_site_leads_nowhere() -> None:
                 broken.append(f"{path.relative_to(SITE)}: {link}")
     assert len(pages()) > 40
     assert sorted(set(broken)) == []
-
-
-def test_code_is_no_wider_than_its_column() -> None:
-    """On a screen of 1200 pixels, as ``site.css`` divides it; lines of a log are broken there."""
-    wide = [
-        f"{path.relative_to(SITE)}: {line}"
-        for path in pages()
-        if "_modules" not in path.parts
-        for block in re.findall(r'<div class="highlight-[^>]*><div.*?<pre>(.*?)</pre>', path.read_text(), re.S)
-        for line in unescape(re.sub(r"<[^>]+>", "", block)).splitlines()
-        if len(line) > 110
-    ]
-    assert wide == []
-
-
-def test_each_page_has_a_description_and_buttons_that_copy() -> None:
-    described = [path for path in pages() if '<meta name="description"' in path.read_text()]
-    assert len(described) > 40
-    assert "copybutton.js" in (SITE / "reader.html").read_text()
 
 
 def test_the_site_works_without_the_net() -> None:

@@ -5,8 +5,6 @@ import textwrap
 from pathlib import Path
 
 import gnsq_like
-from gnsq_like.testing.plugin import KINDS
-from gnsq_like.testing.states import CHANNEL_COUNTS
 from tests.support.pages import blocks, page
 
 pytest_plugins = ["pytester"]
@@ -31,12 +29,3 @@ def test_the_tests_on_the_page_pass(pytester, monkeypatch):
     )
     result = pytester.runpytest_subprocess("-p", "gnsq_like.testing.plugin", "-p", "no:cacheprovider", "-W", "error")
     result.assert_outcomes(passed=sum(len(re.findall(r"def test_", block)) for block in tests) + len(scripts))
-
-
-def test_the_tables_name_what_there_is():
-    for kind in KINDS:
-        assert re.search(rf"^``{kind}`` ", PAGE, re.MULTILINE)
-    for fixture in ("nsqd", "nsqlookupd", "nsq_cluster", "nsq_proxy", "nsq_clock"):
-        assert re.search(rf"^``{fixture}[`(]", PAGE, re.MULTILINE)
-    for count in (*CHANNEL_COUNTS, "timeout"):
-        assert f"``{count}``" in PAGE

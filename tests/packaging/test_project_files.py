@@ -70,49 +70,12 @@ def test_the_supported_versions_of_python_are_the_same_everywhere() -> None:
     assert named == classified == tested == SUPPORTED
 
 
-@pytest.mark.parametrize(
-    ("name", "package"),
-    [("gevent", "gevent"), ("Flask", "flask"), ("Django", "django"), ("gunicorn", "gunicorn"), ("Spark", "pyspark")],
-)
-def test_the_page_has_the_bounds_of_setup_cfg(name: str, package: str) -> None:
-    requirements = SETUP["options"]["install_requires"] + "".join(SETUP["options.extras_require"].values())
-    bounds = set(re.findall(rf"^{package}(?:\[\w+\])?>=(.*)", requirements, re.MULTILINE))
-    assert re.findall(rf"^{name} +(\S+) and newer", page("stability.rst"), re.MULTILINE) == list(bounds)
-
-
-def test_the_versions_of_django_are_those_that_the_page_names() -> None:
-    """The lowest is that of ``make test-lowest``; the newest of each Python are those of ``make test-all``."""
-    classified = {line.split(" :: ")[-1] for line in CLASSIFIERS if "Django ::" in line}
-    found = re.search(r"^Django .*?Tested with ([\d., and\n]+)$", page("stability.rst"), re.MULTILINE | re.DOTALL)
-    assert found
-    assert set(re.findall(r"\d\.\d", found[1])) == classified
-    assert f"django>={min(classified)}" in SETUP["options.extras_require"]["django"]
-
-
 def test_what_is_experimental_says_so_on_its_page() -> None:
     named = set(re.findall(r"``docs/(\S+)``", section(page("stability.rst"), "Experimental")))
     marked = {
         path.name for path in DOCS.glob("*.rst") if re.search(r"\bexperimental\s+\(``docs/stab", path.read_text())
     }
     assert named == marked
-
-
-@pytest.mark.parametrize(
-    "template", sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("[!c]*.yml")), ids=lambda path: path.name
-)
-def test_an_issue_template_has_what_its_form_needs(template: Path) -> None:
-    form = yaml.safe_load(template.read_text())
-    assert {"name", "description", "body"} <= form.keys()
-    for field in form["body"]:
-        assert field["id"]
-        assert field["attributes"]["label"]
-
-
-def test_each_hook_of_pre_commit_is_a_make_target() -> None:
-    [repository] = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
-    for hook in repository["hooks"]:
-        assert hook["entry"].split()[0] == "make"
-        assert hook["entry"].split()[1] in TARGETS
 
 
 def test_the_check_before_a_tag_names_each_thing_that_is_not_ready(tmp_path: Path) -> None:

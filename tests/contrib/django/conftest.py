@@ -1,26 +1,16 @@
-"""Django, set up in this process for tests that need no server; and a project whose commands can be run."""
+"""A project of Django whose commands can be run."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import django
 import pytest
-from django.conf import settings
 
 from tests.support.django_project import Project
-from tests.support.postgres import Postgres, running_postgres
+from tests.support.postgres import Postgres
 
 Ask = Callable[[str], list[Any]]
-
-settings.configure(
-    INSTALLED_APPS=["gnsq_like.contrib.django", "gnsq_like.contrib.django.outbox"],
-    DATABASES={name: {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"} for name in ("default", "other")},
-    USE_TZ=True,
-    NSQ={"NSQD_TCP_ADDRESSES": "127.0.0.1:1"},
-)
-django.setup()
 
 
 @pytest.fixture(scope="session")
@@ -32,12 +22,6 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture
 def project(migrated: Project, tmp_path: Path) -> Project:
     return migrated.copied_to(tmp_path / "project")
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

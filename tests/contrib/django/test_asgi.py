@@ -11,7 +11,6 @@ import pytest
 from gnsq_like import Producer
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.django_project import Project
-from tests.support.spans import is_one_trace
 from tests.support.web import CLOSING, IS_THOROUGH, Server, client_states, get, publish_from, running
 
 pytestmark = pytest.mark.servers
@@ -69,19 +68,3 @@ def test_uvicorn_does_not_start_without_its_readers(project: Project) -> None:
         assert server.wait_for_end(60) != 0
         assert "the readers cannot be started: " in server.log
         assert "NSQ_NSQD_TCP_ADDRESSES" in server.log
-
-
-def test_a_request_its_publish_and_its_handler_are_one_trace(project: Project) -> None:
-    with (
-        running_nsqd("process") as nsqd,
-        uvicorn(
-            project,
-            "with_its_readers",
-            NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
-            NSQ_TRACING="true",
-            NSQ_CLOUD_EVENTS="orders",
-        ) as server,
-    ):
-        assert get(server.port, "/publish/orders/tea")[0] == 200
-        wait_for(lambda: is_one_trace(server, ["request", "send orders", "process orders"]), "the spans", 60)
-        assert server.noted("found") == ["tea"]

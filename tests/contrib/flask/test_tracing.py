@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from flask import Flask
 
 from gnsq_like import Message
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.contrib.opentelemetry import Tracing
-from tests.support.daemons import running_nsqd, wait_for
-from tests.support.spans import Seen, is_one_trace, parent_id, span_id
-from tests.support.web import CONF, PATIENT, gunicorn, publish_from
+from tests.support.spans import Seen, parent_id, span_id
+from tests.support.web import PATIENT
 
 
 @pytest.mark.parametrize("batch", [None, {"size": 1}])
@@ -46,22 +43,3 @@ def test_what_is_recorded_are_plain_bodies() -> None:
     nsq.init_app(app)
     nsq.publish("orders", {"order": 7})
     assert nsq.outbox[0].json() == {"order": 7}
-
-
-@pytest.mark.servers
-@pytest.mark.parametrize("kind", ["gevent", "gthread"])
-def test_under_gunicorn(tmp_path: Path, kind: str) -> None:
-    with (
-        running_nsqd("process") as nsqd,
-        gunicorn(
-            tmp_path,
-            *("-k", kind, "--threads", "4"),
-            conf=CONF,
-            app="tests.support.traced_app:create_app()",
-            NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
-        ) as server,
-    ):
-        assert publish_from(1, server.port, ["tea"], "orders").ok == ["tea"]
-        names = ["request", "send orders", "process orders", "query"]
-        wait_for(lambda: is_one_trace(server, names), "the spans")
-        assert server.end() == 0

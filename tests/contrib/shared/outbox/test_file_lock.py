@@ -11,18 +11,6 @@ from tests.support.daemons import wait_for
 from tests.support.web import ROOT
 
 
-def test_one_of_two_has_it(tmp_path: Path) -> None:
-    one, two = (FileLock(str(tmp_path / "lock")) for _ in range(2))
-    assert one.acquire()
-    assert one.acquire()
-    assert not two.acquire()
-    one.release()
-    one.release()
-    assert two.acquire()
-    assert not one.acquire()
-    two.release()
-
-
 def test_without_a_path_everybody_has_it() -> None:
     one, two = FileLock(""), FileLock("")
     assert one.acquire()
