@@ -9,9 +9,9 @@ its *charge*, is what it may hold now or may still send:
 `reserved` counts the messages whose handlers take long: they are not part of any connection's share, so that hung
 handlers cut no connection off. nsqd counts them too (`slow`) until their deadline, so the RDY sent is the share plus
 those (`sent_rdy`), and is lowered before one of them is answered. `in_time` is the rest of those in flight. `coming`
-counts messages that may be on the network
-after RDY was lowered: nsqd may have sent up to the old RDY minus the in-flight count until our command arrived (the
-settling time). It falls with every message that arrives, which from then on is in flight.
+counts messages that may be on the network after RDY was lowered: nsqd may have sent up to the old RDY minus the
+in-flight count until our command arrived (the settling time). It falls with every message that arrives, which from then
+on is in flight. When the time is over, some may still wait in the socket: see `settle`.
 
 Rules for editors. Only the methods of `Charge` assign its state, except `round_trip`. `received` and `answered` are
 on the path of every message: no loops, no allocation.
@@ -316,6 +316,13 @@ class Charge(Generic[K]):
     def firm(self, rdy: int) -> int:
         """The charge with `rdy` in force, without messages that may be on the network."""
         return max(rdy + self.reserved, self.in_flight)
+
+    def settle(self, is_read: bool, now: float) -> None:
+        """The settling time is over: nothing more is coming, if all that has arrived was read."""
+        if is_read:
+            self.coming = 0
+        else:
+            self.settled_at = now + self.settings.settle_minimum
 
     def coming_after(self, rdy: int, now: float) -> int:
         """`coming` right after `sent(rdy)`."""

@@ -79,14 +79,14 @@ class SilentTurns(Generic[K]):
         self._between = min(TOGETHER * self._pace, TOGETHER_LONGEST) if alone else 0.0
         #: (end of the turn, charge), the earliest first
         self._holders: list[tuple[float, Charge[K]]]
-        #: (time at which the seat is free, charge)
-        self._settling: list[tuple[float, Charge[K]]] = []
+        #: those whose seats are free when they have settled
+        self.settling: list[Charge[K]] = []
         waiting: list[tuple[bool, float, float, Charge[K]]] = []
         for charge in charges:
             if charge.rdy:
                 continue
             if charge.is_settling(now):
-                self._settling.append((charge.settled_at, charge))
+                self.settling.append(charge)
             else:
                 waiting.append((charge.turn_at != NEVER, charge.waiting_since, draw(), charge))
         waiting.sort(key=lambda each: each[:3])
@@ -97,13 +97,13 @@ class SilentTurns(Generic[K]):
     @property
     def occupied(self) -> int:
         """Seats with a holder, or not free before the last holder's RDY 0 is in force."""
-        return len(self._holders) + len(self._settling)
+        return len(self._holders) + len(self.settling)
 
     def tick(self, now: float, room: float = math.inf) -> list[tuple[Charge[K], int]]:
         """End the turns that are over and begin others, at most as many as `room`. Returns (charge, RDY) to send."""
-        for freed in [each for each in self._settling if each[0] <= now]:
-            self._settling.remove(freed)
-            self._waiting.append(freed[1])
+        for charge in [each for each in self.settling if not each.is_settling(now)]:
+            self.settling.remove(charge)
+            self._waiting.append(charge)
         changes = self._leave(now)
         changes += [(charge, 1) for _, charge in self._holders if charge.rdy > 1]
         free = min(self._seats - self.occupied, room)
@@ -138,7 +138,7 @@ class SilentTurns(Generic[K]):
         while count < min(leaving, len(holders)) and holders[count][0] <= now:
             count += 1
         gone, self._holders = holders[:count], holders[count:]
-        self._settling += [(now + charge.settings.settling(charge.round_trip), charge) for _, charge in gone]
+        self.settling += [charge for _, charge in gone]
         return [(charge, 0) for _, charge in gone]
 
     def next_at(self, now: float) -> float | None:
@@ -146,8 +146,8 @@ class SilentTurns(Generic[K]):
 
         None if none waits, or if the busy ones may have the seat: plan again then.
         """
-        times = [at for at, _ in self._settling]
-        if self._waiting or self._settling or self._shared:
+        times = [charge.settled_at for charge in self.settling]
+        if self._waiting or self.settling or self._shared:
             times += [end for end, _ in self._holders if end > now]
         at = min((at for at in times if at > now), default=None)
         return at if at is None or self._is_hurried else max(at, now + self._between)

@@ -19,6 +19,7 @@ from typing import Any
 
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Backoff
+from gnsq_like.policy.charge import Charge
 from gnsq_like.policy.rate_limit import RateLimit, within_tokens
 from gnsq_like.policy.rdy import Mode, Plan, Settings, plan
 from gnsq_like.reader.message import Message, Outcome
@@ -273,6 +274,7 @@ class FlowControl:
 
     def _plan(self, now: float) -> Plan[Subscription]:
         charges = [subscription.charge for subscription in self.subscriptions]
+        _settle(charges, now)
         most = 0 if self._steering.paused else self._steering.max_in_flight
         mode, settings, draw, limit = self.topics.modes, self.settings, self._draw, self._limit
         if limit is None:
@@ -307,6 +309,7 @@ class FlowControl:
             self._turns_timer.set(self.settings.settle_minimum)
             return
         now = time.monotonic()
+        _settle(turns.settling, now)
         for charge, rdy in turns.tick(now):
             charge.key.grant(rdy, now)
         if not self._set_turns_timer(now):
@@ -428,6 +431,13 @@ class FlowControl:
     @property
     def _slow_after(self) -> float:
         return _SLOW if len(self.subscriptions) > 1 else math.inf
+
+
+def _settle(charges: Iterable[Charge[Subscription]], now: float) -> None:
+    """Look in the sockets of those whose settling time is over: a process that reads late may have more there."""
+    for charge in charges:
+        if charge.coming and charge.settled_at <= now:
+            charge.settle(charge.key.connection.at_rest, now)
 
 
 class Overdue:
