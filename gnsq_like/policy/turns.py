@@ -58,6 +58,7 @@ class SilentTurns(Generic[K]):
     :param shared: seconds of a round if busy connections use the seat too: a turn then ends in any case, and each
         connection has one in a round at most. Otherwise 0
     :param alone: whether no connection is busy
+    :param is_read: see `plan`
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class SilentTurns(Generic[K]):
         now: float,
         draw: Callable[[], float],
         alone: bool = False,
+        is_read: Callable[[K], bool] = lambda _: True,
     ) -> None:
         self._seats = seats
         self._shared = shared
@@ -79,14 +81,15 @@ class SilentTurns(Generic[K]):
         self._between = min(TOGETHER * self._pace, TOGETHER_LONGEST) if alone else 0.0
         #: (end of the turn, charge), the earliest first
         self._holders: list[tuple[float, Charge[K]]]
+        self._is_read = is_read
         #: those whose seats are free when they have settled
-        self.settling: list[Charge[K]] = []
+        self._settling: list[Charge[K]] = []
         waiting: list[tuple[bool, float, float, Charge[K]]] = []
         for charge in charges:
             if charge.rdy:
                 continue
-            if charge.is_settling(now):
-                self.settling.append(charge)
+            if charge.coming:
+                self._settling.append(charge)
             else:
                 waiting.append((charge.turn_at != NEVER, charge.waiting_since, draw(), charge))
         waiting.sort(key=lambda each: each[:3])
@@ -97,13 +100,15 @@ class SilentTurns(Generic[K]):
     @property
     def occupied(self) -> int:
         """Seats with a holder, or not free before the last holder's RDY 0 is in force."""
-        return len(self._holders) + len(self.settling)
+        return len(self._holders) + len(self._settling)
 
     def tick(self, now: float, room: float = math.inf) -> list[tuple[Charge[K], int]]:
         """End the turns that are over and begin others, at most as many as `room`. Returns (charge, RDY) to send."""
-        for charge in [each for each in self.settling if not each.is_settling(now)]:
-            self.settling.remove(charge)
-            self._waiting.append(charge)
+        for charge in list(self._settling):
+            charge.settle(now, self._is_read)
+            if not charge.coming:
+                self._settling.remove(charge)
+                self._waiting.append(charge)
         changes = self._leave(now)
         changes += [(charge, 1) for _, charge in self._holders if charge.rdy > 1]
         free = min(self._seats - self.occupied, room)
@@ -138,7 +143,7 @@ class SilentTurns(Generic[K]):
         while count < min(leaving, len(holders)) and holders[count][0] <= now:
             count += 1
         gone, self._holders = holders[:count], holders[count:]
-        self.settling += [charge for _, charge in gone]
+        self._settling += [charge for _, charge in gone]
         return [(charge, 0) for _, charge in gone]
 
     def next_at(self, now: float) -> float | None:
@@ -146,8 +151,8 @@ class SilentTurns(Generic[K]):
 
         None if none waits, or if the busy ones may have the seat: plan again then.
         """
-        times = [charge.settled_at for charge in self.settling]
-        if self._waiting or self.settling or self._shared:
+        times = [charge.settled_at for charge in self._settling]
+        if self._waiting or self._settling or self._shared:
             times += [end for end, _ in self._holders if end > now]
         at = min((at for at in times if at > now), default=None)
         return at if at is None or self._is_hurried else max(at, now + self._between)
