@@ -541,7 +541,9 @@ class Connection:
             raise UsageError(f"RDY {count} is outside nsqd's range, 0 to {self.negotiated.max_rdy_count}")
         if not self._put(commands.rdy(count)):
             return False
-        self.rdy = count
+        lowered, self.rdy = count < self.rdy, count
+        if lowered:
+            self._outbox.flush()  # its time until it is in force begins now
         return True
 
     def finish(self, message_id: bytes) -> bool:
@@ -598,6 +600,11 @@ class Connection:
         """Write nothing before the hub's next iteration, because many commands come now. Never switches."""
         if self.alive:
             self._outbox.hold()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether all commands are written, and nothing that nsqd sent waits to be read. Never switches."""
+        return self._outbox.idle and self._session.at_rest and not self._transport.has_input()
 
     @property
     def unanswered_count(self) -> int:

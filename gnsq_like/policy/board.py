@@ -49,12 +49,14 @@ class Board(Generic[K]):
         settings: Settings,
         draw: Callable[[], float],
         tokens: int,
+        is_read: Callable[[K], bool],
     ) -> None:
         self.charges = charges
         self.max_in_flight = max_in_flight
         self.now = now
         self.settings = settings
         self.draw = draw
+        self.is_read = is_read
         #: the most tokens; silent connections have seats for half of them, or for all while none is busy
         self.tokens = tokens
         self.plan: Plan[K] = Plan()
@@ -73,9 +75,9 @@ class Board(Generic[K]):
         most = min(settings.silent_part * (self.limit + slow), settings.unused_part * tokens)
         self.silent_seats = min(self.limit, int(most))
         #: what is left of max_in_flight; negative when it is exceeded
-        self.room = max_in_flight - sum(charge.at(now) for charge in charges)
+        self.room = max_in_flight - sum(charge.cost for charge in charges)
         #: when the next lowered RDY will have settled
-        self.settles_at = min((charge.settled_at for charge in charges if charge.is_settling(now)), default=FOREVER)
+        self.settles_at = min((charge.settled_at for charge in charges if charge.coming), default=FOREVER)
 
     def grant(self, charge: Charge[K], rdy: int) -> None:
         """Add this to the plan, if it changes the charge's RDY."""
@@ -85,8 +87,8 @@ class Board(Generic[K]):
         self._granted[charge.key] = rdy
         if rdy > charge.rdy:
             self._increases.add(charge.key)
-        self.room += charge.at(self.now) - charge.after(rdy, self.now)
-        if charge.coming_after(rdy, self.now):
+        self.room += charge.cost - charge.cost_after(rdy)
+        if charge.coming_after(rdy):
             self.settles_at = min(self.settles_at, self.now + self.settings.settling(charge.round_trip))
 
     def firm_without(self, group: Sequence[Charge[K]]) -> int:

@@ -9,9 +9,9 @@ its *charge*, is what it may hold now or may still send:
 `reserved` counts the messages whose handlers take long: they are not part of any connection's share, so that hung
 handlers cut no connection off. nsqd counts them too (`slow`) until their deadline, so the RDY sent is the share plus
 those (`sent_rdy`), and is lowered before one of them is answered. `in_time` is the rest of those in flight. `coming`
-counts messages that may be on the network
-after RDY was lowered: nsqd may have sent up to the old RDY minus the in-flight count until our command arrived (the
-settling time). It falls with every message that arrives, which from then on is in flight.
+counts messages that may be on the network after RDY was lowered: nsqd may have sent up to the old RDY minus the
+in-flight count until our command arrived (the settling time). It falls with every message that arrives, which from then
+on is in flight. When the time is over, some may still wait in the socket: see `settle`.
 
 Rules for editors. Only the methods of `Charge` assign its state, except `round_trip`. `received` and `answered` are
 on the path of every message: no loops, no allocation.
@@ -19,7 +19,7 @@ on the path of every message: no loops, no allocation.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -160,7 +160,7 @@ class Charge(Generic[K]):
         self.slow = 0
         #: gets no more RDY
         self.closing = False
-        #: messages that may still arrive under an earlier, higher RDY, until `settled_at`
+        #: messages that may still arrive under an earlier, higher RDY; `settled_at` or later, `settle` ends that
         self.coming = 0
         self.settled_at = NEVER
         #: start of its current or last turn (RDY 0 -> more, or more -> 1)
@@ -236,7 +236,7 @@ class Charge(Generic[K]):
     def sent(self, rdy: int, now: float) -> None:
         """The plan granted `rdy`, and it was sent."""
         if rdy < self.rdy:
-            self.coming = self.coming_after(rdy, now)
+            self.coming = self.coming_after(rdy)
             self.settled_at = now + self.settings.settling(self.round_trip)
             if rdy <= 1:
                 self.quiet = self._quiet(now)
@@ -297,33 +297,35 @@ class Charge(Generic[K]):
             return False
         return self.turn_at == NEVER or now < self.proven_at
 
-    def is_settling(self, now: float) -> bool:
-        """Whether messages may still arrive under an earlier, higher RDY."""
-        return self.coming > 0 and now < self.settled_at
-
-    def at(self, now: float) -> int:
+    @property
+    def cost(self) -> int:
         """The charge: the part of max_in_flight that it may use at worst."""
-        return max(self.rdy + self.reserved, self.in_flight + self._coming(now))
+        return max(self.rdy + self.reserved, self.in_flight + self.coming)
 
-    def after(self, rdy: int, now: float) -> int:
+    def cost_after(self, rdy: int) -> int:
         """The charge right after `sent(rdy)`."""
-        return max(rdy + self.reserved, self.in_flight + self.coming_after(rdy, now))
-
-    def exposed(self, now: float, answers: int = 0) -> int:
-        """The messages that may arrive without another command; after so many `answers`, if that is given."""
-        return max(self.rdy - (self.in_time - answers), self._coming(now))
+        return max(rdy + self.reserved, self.in_flight + self.coming_after(rdy))
 
     def firm(self, rdy: int) -> int:
         """The charge with `rdy` in force, without messages that may be on the network."""
         return max(rdy + self.reserved, self.in_flight)
 
-    def coming_after(self, rdy: int, now: float) -> int:
-        """`coming` right after `sent(rdy)`."""
-        coming = self._coming(now)
-        if rdy < self.rdy:
-            # When nsqd reads this RDY it has processed all our earlier FINs, and has at most the old RDY in flight.
-            coming = max(coming, self.rdy - self.in_time)
-        return coming
+    def exposed(self, answers: int = 0) -> int:
+        """The messages that may arrive without another command; after so many `answers`, if that is given."""
+        return max(self.rdy - (self.in_time - answers), self.coming)
 
-    def _coming(self, now: float) -> int:
-        return self.coming if now < self.settled_at else 0
+    def coming_after(self, rdy: int) -> int:
+        """`coming` right after `sent(rdy)`."""
+        # When nsqd reads a lower RDY it has processed all our earlier FINs, and has at most the old RDY in flight.
+        return max(self.coming, self.rdy - self.in_time) if rdy < self.rdy else self.coming
+
+    def settle(self, now: float, is_read: Callable[[K], bool]) -> None:
+        """Nothing more is coming if the settling time is over and all that has arrived was read. Call before a plan.
+
+        :param is_read: called with the key, if that matters; whether no input waits
+        """
+        if self.coming and now >= self.settled_at:
+            if is_read(self.key):
+                self.coming = 0
+            else:
+                self.settled_at = now + self.settings.settle_minimum

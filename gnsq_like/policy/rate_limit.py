@@ -103,8 +103,8 @@ class RateLimit:
         """Whether `answers` on the connection of `charge` would raise the exposure above the tokens."""
         if not charge.rdy:
             return False
-        exposure = sum(each.exposed(now) for each in charges) - charge.exposed(now)
-        return exposure + charge.exposed(now, answers) > self.tokens(now)
+        exposure = sum(each.exposed() for each in charges) - charge.exposed()
+        return exposure + charge.exposed(answers) > self.tokens(now)
 
 
 def within_tokens(
@@ -152,7 +152,7 @@ def within_tokens(
     if raise_at > now:
         wake(raise_at)
         return limited
-    exposure = sum(charge.exposed(now) for charge in charges)
+    exposure = sum(charge.exposed() for charge in charges)
     free = ceil(floor(tokens - exposure) / 2)
 
     # 3.
@@ -168,11 +168,11 @@ def within_tokens(
         )
     )
     for charge in wanting if free >= 1 else []:
-        if charge.is_settling(now):
+        if charge.coming:
             wake(charge.settled_at)
             continue
         goal = goals[charge.key]
-        rdy = min(goal, charge.in_time + charge.exposed(now) + free)
+        rdy = min(goal, charge.in_time + charge.exposed() + free)
         if rdy == goal or rdy >= max(1, 2 * charge.rdy):
             limited.changes.append((charge.key, rdy))
             break

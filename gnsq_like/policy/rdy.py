@@ -38,10 +38,10 @@ for them, unless another connection is free.
 Whole numbers are dealt out at the end of this file: equal shares below caps (`deal`), and rising to a common level
 (`lift`).
 
-Rules for editors. `plan` changes nothing: the Reader sends the changes and reports each to its charge with `sent`. A
-second plan at the same time must find nothing to do, so no rule may depend on what `sent` alters at that moment (RDY
-itself, `coming`, `turn_at`, which connections are `ready`). A time that changes the plan by itself belongs in
-`next_at`; an event that changes it makes `received` or `answered` return True.
+Rules for editors. `plan` changes nothing (it only finds out what has settled): the Reader sends the changes and reports
+each to its charge with `sent`. A second plan at the same time must find nothing to do, so no rule may depend on what
+`sent` alters at that moment (RDY itself, `coming`, `turn_at`, which connections are `ready`). A time that changes the
+plan by itself belongs in `next_at`; an event that changes it makes `received` or `answered` return True.
 """
 
 from __future__ import annotations
@@ -65,17 +65,21 @@ def plan(
     settings: Settings,
     draw: Callable[[], float],
     tokens: int = UNLIMITED,
+    is_read: Callable[[K], bool] = lambda _: True,
 ) -> Plan[K]:
     """Return the RDY changes that are due at `now`.
 
     `mode` is that of all charges, or a mapping from the topics of charges to theirs. `draw` returns a random float in
     [0, 1), for ties. Send the changes in order, call `sent` of each charge, and plan again at `next_at` and on every
     event: a connection opened or closed, max_in_flight or a mode changed, `received` or `answered` returned True. Until
-    then, call `tick` of `turns` at its `next_at`. With a rate limit, `tokens` are the most that there may be.
+    then, call `tick` of `turns` at its `next_at`. With a rate limit, `tokens` are the most that there may be. `is_read`
+    is asked about a connection whose settling time is over: whether no input waits in its socket.
     """
     everyone = list(charges)
+    for charge in everyone:
+        charge.settle(now, is_read)
     open_charges = [charge for charge in everyone if not charge.closing]
-    board: Board[K] = Board(everyone, max_in_flight, now, settings, draw, tokens)
+    board: Board[K] = Board(everyone, max_in_flight, now, settings, draw, tokens, is_read)
     if board.limit <= 0:
         for charge in open_charges:
             board.grant(charge, 0)
@@ -119,11 +123,11 @@ def _allowed(board: Board[K], charges: Sequence[Charge[K]], modes: Mode | Mappin
 def _probe(board: Board[K], group: Sequence[Charge[K]]) -> Charge[K] | None:
     """The connection on which the topic of this group tests; moved when it delivered nothing and another is ready."""
     now, settings = board.now, board.settings
-    ready = [charge for charge in group if not (charge.rdy or charge.in_time or charge.is_settling(now))]
+    ready = [charge for charge in group if not (charge.rdy or charge.in_time or charge.coming)]
     probe = max((charge for charge in group if charge.rdy), key=lambda charge: charge.turn_at, default=None)
     if probe is None:
         # One test message at a time: none may be on the network when the next test starts.
-        if not ready or any(charge.is_settling(now) for charge in board.charges if charge.topic == group[0].topic):
+        if not ready or any(charge.coming for charge in board.charges if charge.topic == group[0].topic):
             board.wait()
             return None
         # Without chance: another one might be silent where this is not, and the plan would differ.
@@ -207,7 +211,7 @@ def _silent_seats(board: Board[K], silent: Sequence[Charge[K]], busy: Sequence[C
     # One seat, which the busy ones have while none of the silent uses it or is due.
     shared = shared_round(silent, board.limit, settings)
     next_at = min(due_at(charge, shared) for charge in silent)
-    if next_at <= now or any(charge.rdy or charge.is_settling(now) for charge in silent):
+    if next_at <= now or any(charge.rdy or charge.coming for charge in silent):
         return 1, shared
     board.wake(next_at)
     return 0, shared
@@ -216,7 +220,9 @@ def _silent_seats(board: Board[K], silent: Sequence[Charge[K]], busy: Sequence[C
 def _rotate(board: Board[K], silent: Sequence[Charge[K]], seats: int, *, shared: float, alone: bool) -> SilentTurns[K]:
     """Turns of the silent connections; none while max_in_flight is exceeded."""
     room = max(0, board.max_in_flight - sum(charge.in_flight for charge in board.charges))
-    turns = SilentTurns(silent, min(seats, room), shared=shared, now=board.now, draw=board.draw, alone=alone)
+    turns = SilentTurns(
+        silent, min(seats, room), shared=shared, now=board.now, draw=board.draw, alone=alone, is_read=board.is_read
+    )
     for charge, rdy in turns.tick(board.now, board.room):
         board.grant(charge, rdy)
     return turns
@@ -237,7 +243,7 @@ def _share(board: Board[K], charges: Sequence[Charge[K]], limit: int) -> None:
             board.grant(charge, goal)
         elif goal > charge.rdy:
             # RDY up to its present charge costs nothing.
-            held.append(min(goal, charge.at(now) - charge.reserved))
+            held.append(min(goal, charge.cost - charge.reserved))
             wants.append(goal - held[-1])
             lacking.append(charge)
     # With no room left, a single connection may still raise RDY up to its charge, which costs nothing. Among several,
@@ -342,7 +348,7 @@ def _take_turns(board: Board[K], charges: Sequence[Charge[K]], *, seats: int, by
         for charge in holders
     }
     # A connection that just lost its seat, and may still get a message, is not ready for another.
-    ready = [charge for charge in charges if not (charge.rdy or charge.in_time or charge.is_settling(now))]
+    ready = [charge for charge in charges if not (charge.rdy or charge.in_time or charge.coming)]
 
     # 1.
     kept, free = _seated(board, holders, seats, ends, by_topic)

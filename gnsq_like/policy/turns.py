@@ -58,6 +58,7 @@ class SilentTurns(Generic[K]):
     :param shared: seconds of a round if busy connections use the seat too: a turn then ends in any case, and each
         connection has one in a round at most. Otherwise 0
     :param alone: whether no connection is busy
+    :param is_read: see `plan`
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class SilentTurns(Generic[K]):
         now: float,
         draw: Callable[[], float],
         alone: bool = False,
+        is_read: Callable[[K], bool] = lambda _: True,
     ) -> None:
         self._seats = seats
         self._shared = shared
@@ -79,14 +81,15 @@ class SilentTurns(Generic[K]):
         self._between = min(TOGETHER * self._pace, TOGETHER_LONGEST) if alone else 0.0
         #: (end of the turn, charge), the earliest first
         self._holders: list[tuple[float, Charge[K]]]
-        #: (time at which the seat is free, charge)
-        self._settling: list[tuple[float, Charge[K]]] = []
+        self._is_read = is_read
+        #: those whose seats are free when they have settled
+        self._settling: list[Charge[K]] = []
         waiting: list[tuple[bool, float, float, Charge[K]]] = []
         for charge in charges:
             if charge.rdy:
                 continue
-            if charge.is_settling(now):
-                self._settling.append((charge.settled_at, charge))
+            if charge.coming:
+                self._settling.append(charge)
             else:
                 waiting.append((charge.turn_at != NEVER, charge.waiting_since, draw(), charge))
         waiting.sort(key=lambda each: each[:3])
@@ -101,9 +104,11 @@ class SilentTurns(Generic[K]):
 
     def tick(self, now: float, room: float = math.inf) -> list[tuple[Charge[K], int]]:
         """End the turns that are over and begin others, at most as many as `room`. Returns (charge, RDY) to send."""
-        for freed in [each for each in self._settling if each[0] <= now]:
-            self._settling.remove(freed)
-            self._waiting.append(freed[1])
+        for charge in list(self._settling):
+            charge.settle(now, self._is_read)
+            if not charge.coming:
+                self._settling.remove(charge)
+                self._waiting.append(charge)
         changes = self._leave(now)
         changes += [(charge, 1) for _, charge in self._holders if charge.rdy > 1]
         free = min(self._seats - self.occupied, room)
@@ -138,7 +143,7 @@ class SilentTurns(Generic[K]):
         while count < min(leaving, len(holders)) and holders[count][0] <= now:
             count += 1
         gone, self._holders = holders[:count], holders[count:]
-        self._settling += [(now + charge.settings.settling(charge.round_trip), charge) for _, charge in gone]
+        self._settling += [charge for _, charge in gone]
         return [(charge, 0) for _, charge in gone]
 
     def next_at(self, now: float) -> float | None:
@@ -146,7 +151,7 @@ class SilentTurns(Generic[K]):
 
         None if none waits, or if the busy ones may have the seat: plan again then.
         """
-        times = [at for at, _ in self._settling]
+        times = [charge.settled_at for charge in self._settling]
         if self._waiting or self._settling or self._shared:
             times += [end for end, _ in self._holders if end > now]
         at = min((at for at in times if at > now), default=None)

@@ -19,6 +19,7 @@ from typing import Any
 
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Backoff
+from gnsq_like.policy.board import UNLIMITED
 from gnsq_like.policy.rate_limit import RateLimit, within_tokens
 from gnsq_like.policy.rdy import Mode, Plan, Settings, plan
 from gnsq_like.reader.message import Message, Outcome
@@ -274,12 +275,18 @@ class FlowControl:
     def _plan(self, now: float) -> Plan[Subscription]:
         charges = [subscription.charge for subscription in self.subscriptions]
         most = 0 if self._steering.paused else self._steering.max_in_flight
-        mode, settings, draw, limit = self.topics.modes, self.settings, self._draw, self._limit
-        if limit is None:
-            return plan(charges, max_in_flight=most, now=now, mode=mode, settings=settings, draw=draw)
-        tokens = int(limit.capacity)
-        made = plan(charges, max_in_flight=most, now=now, mode=mode, settings=settings, draw=draw, tokens=tokens)
-        return within_tokens(made, charges, limit, now=now, settings=settings, draw=draw)
+        settings, draw, limit = self.settings, self._draw, self._limit
+        made = plan(
+            charges,
+            max_in_flight=most,
+            now=now,
+            mode=self.topics.modes,
+            settings=settings,
+            draw=draw,
+            tokens=UNLIMITED if limit is None else int(limit.capacity),
+            is_read=lambda subscription: subscription.connection.at_rest,
+        )
+        return made if limit is None else within_tokens(made, charges, limit, now=now, settings=settings, draw=draw)
 
     def steered(self) -> None:
         """The settings have changed. Never switches."""

@@ -376,7 +376,7 @@ def test_an_overdue_handler_keeps_its_slot() -> None:
     assert late.rdy == 2
     assert changes([late], 3) == {}
     late.answered(2, 1.0)
-    assert late.at(1.0) == 3
+    assert late.cost == 3
     assert changes([late], 3, now=1.0) == {}
     assert late.answered(1, 2.0, reserved=1)
     assert changes([late], 3, now=2.0) == {"late": 3}
@@ -565,7 +565,7 @@ def test_a_probe_may_go_beside_an_overdue_handler() -> None:
     assert changes([late], 10, mode=Mode.PROBING, now=9.0) == {}
     late.received(1, 9.0)
     assert changes([late], 10, mode=Mode.PROBING, now=9.0) == {}, "two in flight, one of them for nsqd"
-    assert late.at(9.0) == 2
+    assert late.cost == 2
 
 
 def test_a_probe_whose_test_message_is_overdue_has_the_next_one_while_there_is_room() -> None:

@@ -257,7 +257,7 @@ def snapshots(draw: st.DrawFn) -> tuple[list[Charge[Any]], int, dict[str, Mode],
 def test_the_promises_of_one_moment(snapshot: tuple[list[Charge[Any]], int, dict[str, Mode], float], seed: int) -> None:
     charges, most, modes, now = snapshot
     before = {each.key: each.rdy for each in charges}
-    charged = sum(each.at(now) for each in charges)
+    charged = sum(each.cost for each in charges)
     made = ask(charges, most, now, modes, seed)
     risen = False
     for key, rdy in made.changes:
@@ -265,7 +265,7 @@ def test_the_promises_of_one_moment(snapshot: tuple[list[Charge[Any]], int, dict
         assert not (risen and rdy < before[key]), "decreases first"
         risen = risen or rdy > before[key]
     apply(made, charges, now)
-    assert sum(each.at(now) for each in charges) <= max(most, charged), "the window"
+    assert sum(each.cost for each in charges) <= max(most, charged), "the window"
     for topic, mode in modes.items():
         own = [each.rdy for each in charges if each.topic == topic and not each.closing]
         assert mode is FLOWING or sum(own) <= (1 if mode is PROBING else 0)
@@ -275,7 +275,7 @@ def test_the_promises_of_one_moment(snapshot: tuple[list[Charge[Any]], int, dict
         again = ask(charges, most, now, modes, seed + 1)
         assert all(mode is FLOWING for mode in modes.values()) <= (again.changes == []), "planning twice"
         apply(again, charges, now)
-        assert sum(each.at(now) for each in charges) <= max(most, charged), "the window"
+        assert sum(each.cost for each in charges) <= max(most, charged), "the window"
     assert ask(charges, most, now, modes, seed + 2).changes == [], "the plan settles"
 
 

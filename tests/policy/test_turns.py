@@ -135,6 +135,6 @@ def test_never_more_than_the_seats_and_everyone_within_a_round(
             if rdy:
                 assert now - begun[charge.key] <= a_round
                 begun[charge.key] = now
-        assert sum(charge.at(now) for charge in charges) <= seats
+        assert sum(charge.cost for charge in charges) <= seats
         now = turns.next_at(now)
     assert all(charge.turn_at >= 0 for charge in charges)

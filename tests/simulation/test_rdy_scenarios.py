@@ -485,3 +485,18 @@ def test_a_process_that_reads_late_holds_no_more_than_its_window_where_segments_
     cluster.wait(lambda: scene.finished == 3 * 1333)
     assert scene.most_used == 200
     cluster.world.main.turn_seconds = None
+
+
+@simulated(nsqds=0, seed=3, mem_queue_size=1_000_000)
+def test_what_waits_unread_when_a_settling_time_ends_holds_its_places(cluster: Cluster) -> None:
+    """A process that reads late held up to 347 of 200: a lower RDY had been in force for long, but what had come before
+    it was not read; or that RDY was written only when its settling time was nearly over."""
+    random = Random(3)
+    cluster.world.network.jitter = 0.002
+    scene = Scene(cluster, 4, 200, low_rdy_idle_timeout=1.0)
+    cluster.world.main.turn_seconds = lambda: random.expovariate(1 / 0.005)
+    for _ in range(40):
+        random.choice(scene.nsqds).publish(random.choice([1, 100, 400]))
+        scene.run(random.random())
+    cluster.world.main.turn_seconds = None
+    assert scene.most_used == 200

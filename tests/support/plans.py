@@ -21,8 +21,10 @@ def check_limited(
     mode: Mode = Mode.FLOWING,
 ) -> Plan[Any]:
     """As `check_plan`, with a rate limit."""
-    charged = sum(charge.at(now) for charge in charges)
-    exposed = sum(charge.exposed(now) for charge in charges)
+    for charge in charges:
+        charge.settle(now, lambda _: True)
+    charged = sum(charge.cost for charge in charges)
+    exposed = sum(charge.exposed() for charge in charges)
     before = {charge.key: charge.rdy for charge in charges}
     table = {charge.key: charge for charge in charges}
 
@@ -44,8 +46,8 @@ def check_limited(
         assert rdy != before[key], "only real changes"
         limit.sent(rdy > before[key], now)
         table[key].sent(rdy, now)
-    assert sum(charge.at(now) for charge in charges) <= max(max_in_flight, charged), "the window"
-    assert sum(charge.exposed(now) for charge in charges) <= max(limit.tokens(now), exposed), "the tokens"
+    assert sum(charge.cost for charge in charges) <= max(max_in_flight, charged), "the window"
+    assert sum(charge.exposed() for charge in charges) <= max(limit.tokens(now), exposed), "the tokens"
     assert all(0 <= charge.rdy <= charge.max_rdy for charge in charges)
     assert all(charge.rdy == before[charge.key] for charge in charges if charge.closing)
     again = ask()
@@ -57,7 +59,9 @@ def check_plan(
     charges: list[Charge[Any]], *, max_in_flight: int, now: float, mode: Mode, settings: Settings, rng: random.Random
 ) -> Plan[Any]:
     """Plan, carry it out, and check every promise that concerns one moment. Returns what was planned."""
-    charged = sum(charge.at(now) for charge in charges)
+    for charge in charges:
+        charge.settle(now, lambda _: True)
+    charged = sum(charge.cost for charge in charges)
     before = {charge.key: charge.rdy for charge in charges}
     table = {charge.key: charge for charge in charges}
 
@@ -74,7 +78,7 @@ def check_plan(
     assert len({key for key, _ in made.changes}) == len(made.changes), "one RDY for each"
     assert made.next_at is None or made.next_at > now
     open_slots = [charge for charge in charges if not charge.closing]
-    assert sum(charge.at(now) for charge in charges) <= max(max_in_flight, charged), "the window"
+    assert sum(charge.cost for charge in charges) <= max(max_in_flight, charged), "the window"
     limit = max_in_flight - sum(charge.in_flight if charge.closing else charge.reserved for charge in charges)
     assert sum(charge.rdy for charge in open_slots) <= max(0, limit)
     assert all(0 <= charge.rdy <= charge.max_rdy for charge in charges)
@@ -82,8 +86,8 @@ def check_plan(
     if mode is Mode.BLOCKED or limit <= 0:
         assert not any(charge.rdy for charge in open_slots)
     else:
-        room = max_in_flight - sum(charge.at(now) for charge in charges)
-        settling = {charge.key for charge in charges if charge.is_settling(now)}
+        room = max_in_flight - sum(charge.cost for charge in charges)
+        settling = {charge.key for charge in charges if charge.coming}
         _check_shares(open_slots, limit, room, settling, mode, made, now)
     again = ask()
     assert again.changes == [], ("planning twice", made, again, charges)
