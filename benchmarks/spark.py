@@ -296,12 +296,10 @@ def delta(url: str) -> Callable[[Any, int], None]:
     """What writes each batch into this table."""
     from gnsq_like.spark.tables.committed_table import append
     from gnsq_like.spark.tables.delta import DeltaLakeTable
-    from gnsq_like.spark.tables.parquet_files import prepare
 
     table = DeltaLakeTable(url, {})
 
     def write(batch: Any, number: int) -> None:
-        prepare(batch.sparkSession)
         append(table, batch, "benchmark", number, datetime.now(UTC))
 
     return write

@@ -129,28 +129,36 @@ def publish_batches(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> 
     :raises UsageError: a row cannot be published; no row of its batch was
     :raises NotPublished: nsqd refused a publish, or did not confirm it
     """
-    producer = options.producer()
+    publishing = Publishing(options)
     try:
-        publishing = _Publishing(producer, options)
         for batch in batches:
-            publishing.publish(batch)
-        return publishing.count
+            publishing.add(batch)
+        return publishing.close()
     finally:
-        producer.close(timeout=0)  # publishes that still wait for a reply were given up
+        publishing.drop()
 
 
-class _Publishing:
+class Publishing:
     """The publishing of one task."""
 
-    def __init__(self, producer: Producer, options: SinkOptions) -> None:
-        self._producer = producer
+    def __init__(self, options: SinkOptions) -> None:
+        self._producer = options.producer()
         self._options = options
         #: The number of confirmed messages.
-        self.count = 0
+        self._count = 0
         #: The first error.
         self._failure: NSQError | None = None
 
-    def publish(self, batch: pa.RecordBatch) -> None:
+    def close(self) -> int:
+        """Return how many messages were published."""
+        self.drop()
+        return self._count
+
+    def drop(self) -> None:
+        """Close the connections; publishes that still wait for a reply were given up."""
+        self._producer.close(timeout=0)
+
+    def add(self, batch: pa.RecordBatch) -> None:
         """Check a batch, then publish it; returns once nsqd has all of it. May switch."""
         if not batch.num_rows:
             return
@@ -205,12 +213,12 @@ class _Publishing:
             except PublishError as exc:
                 raise self._given_up(topic, count, exc) from exc
             else:
-                self.count += count
+                self._count += count
                 return
 
     def _given_up(self, topic: str, count: int, reason: PublishError) -> NotPublished:
         return NotPublished(
-            f"{count} messages for topic {topic} were not published: {reason}. This task published {self.count} "
+            f"{count} messages for topic {topic} were not published: {reason}. This task published {self._count} "
             f"others before, which stay; when Spark tries it again, they are published again"
         )
 

@@ -16,7 +16,7 @@ from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.pipeline.destinations import open_table
 from gnsq_like.spark.tables.committed_table import CommittedTable
 from gnsq_like.spark.tables.data_file import DataFile
-from gnsq_like.spark.tables.parquet_files import write_file
+from gnsq_like.spark.tables.parquet_files import FileWriter
 
 Kind = Literal["delta", "iceberg"]
 KINDS: tuple[Kind, ...] = ("delta", "iceberg")
@@ -44,9 +44,9 @@ def rows_of(numbers: Sequence[int], at: datetime = AT) -> list[dict[str, Any]]:
 def write(table: CommittedTable, rows: list[dict[str, Any]], kind: StructType, at: datetime = AT) -> list[DataFile]:
     """Write a file, which no commit has yet."""
     schema = to_arrow_schema(table.stored(kind), timezone="UTC")
-    file = write_file(iter([pa.RecordBatch.from_pylist(rows, schema)]), table.url, at)
-    assert file is not None
-    return [file]
+    writer = FileWriter(table.url, at, schema)
+    writer.add(pa.RecordBatch.from_pylist(rows, schema))
+    return [writer.close()]
 
 
 def add(table: CommittedTable, number: int, numbers: Sequence[int], at: datetime = AT) -> bool:

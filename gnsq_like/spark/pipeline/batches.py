@@ -29,6 +29,8 @@ from gnsq_like.spark.pipeline.parse import WHY
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.targets import Reading, TableWriter, Target, Targets
 from gnsq_like.spark.pipeline.transform import PART, Transform, is_of_data, key_of
+from gnsq_like.spark.sink import Publishing
+from gnsq_like.spark.tasks import run_in_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -281,8 +283,7 @@ class BatchWriter:
         options = self._pipeline.sink_options
         if options is not None:
             check_sink(options)  # Spark's tasks would try for minutes
-            letters = described.select(F.col("letter").alias("body"))
-            letters.write.format("nsq").options(**self._pipeline.dead_letters_given).mode("append").save()
+            run_in_tasks(described.select(F.col("letter").alias("body")), lambda schema: Publishing(options))
 
     def _described(self, rows: DataFrame, reading: Reading) -> DataFrame:
         """Rejected rows with the reason and the dead letter of each."""

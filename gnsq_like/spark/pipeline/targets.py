@@ -20,7 +20,6 @@ from gnsq_like.spark.pipeline.destinations import check_table, table_of
 from gnsq_like.spark.pipeline.owners import Owner
 from gnsq_like.spark.pipeline.parse import PARSED, WHY, parse
 from gnsq_like.spark.pipeline.transform import Transform
-from gnsq_like.spark.tables import parquet_files
 from gnsq_like.spark.tables.committed_table import append
 
 if TYPE_CHECKING:
@@ -151,7 +150,6 @@ class TableWriter:
             kept_schema.check_kept(spark, self._place, self._schema, self._pipeline.schema)
         else:
             check_table(self._pipeline, self._schema)
-            parquet_files.prepare(spark)
         if self._owner is not None:
             self._owner.check(spark, self._place, exists=self._exists(spark))
         self._is_checked = True

@@ -17,11 +17,14 @@ import pytest
 
 from tests.spark.pipeline.beside import Beside
 from tests.spark.pipeline.killing import (
+    Moment,
+    Victim,
     check,
     fill,
     kill_one,
     read,
     run_killed,
+    run_to_its_end,
     running,
     running_pipeline,
     write_config,
@@ -112,13 +115,17 @@ def test_whatever_ends_the_runs_everything_is_there_once(tmp_path: Path, kind: K
     assert beside.reads
 
 
-def test_a_killed_run_into_iceberg_beside_a_reader(tmp_path: Path) -> None:
-    """Without Spark, and more often, ``test_committed_table`` kills; the same with Delta is below."""
+def test_killed_workers_and_a_killed_run_into_iceberg_beside_a_reader(tmp_path: Path) -> None:
+    """A run goes on when its Python workers are killed while a file is written; then everything is killed.
+
+    Without Spark, and more often, ``test_committed_table`` kills; the same with Delta is below.
+    """
     with running_nsqd("process") as nsqd:
         fill([nsqd], 10_000)
         config = write_config([nsqd], tmp_path, 2_000, "iceberg")
         with Beside(config, "iceberg") as beside:
-            assert len(run_killed(config, 1, random.Random(), 300)) == 2
+            kill_one(config, random.Random(), 300, Victim.WORKERS, Moment.WRITTEN)
+            run_to_its_end(config, 300)
         check(read([nsqd], tmp_path, "iceberg"), 10_000)
     assert beside.errors == []
     assert beside.reads
