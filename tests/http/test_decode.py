@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -76,13 +75,3 @@ def test_fields_of_the_right_kind() -> None:
 def test_fields_of_another_kind(ask: Callable[[], object], says: str) -> None:
     with pytest.raises(Malformed, match=says):
         ask()
-
-
-@given(st.dictionaries(st.sampled_from(["a", "b"]), values), st.sampled_from(["a", "b"]))
-def test_any_record_gives_the_kind_or_malformed(record: dict[str, Any], name: str) -> None:
-    with suppress(Malformed):
-        assert type(value_of(record, name, str)) is str
-    with suppress(Malformed):
-        assert type(value_of(record, name, int)) is int
-    with suppress(Malformed):
-        assert all(type(each) is str for each in list_of(record, name, str))

@@ -56,13 +56,3 @@ def work(message: Message) -> None:
 
 def readers_of_one_channel() -> list[Reader]:
     return [Reader("work", "workers", work, nsqd_tcp_addresses=os.environ["NSQ_NSQD_TCP_ADDRESSES"])]
-
-
-if os.environ.get("SLOW_SERVER"):
-
-    @nsq.reader("fetch", "fetchers", max_in_flight=100)
-    def fetch(message: Message) -> None:
-        import requests
-
-        assert requests.get(os.environ["SLOW_SERVER"], timeout=110).text == "slow"
-        note("handled", message.body.decode())

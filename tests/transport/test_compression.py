@@ -92,13 +92,6 @@ def data_or_error(codec: Codec, pieces: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("make", BOTH)
-@given(pieces=st.lists(st.binary(max_size=200), max_size=4))
-def test_random_bytes_are_data_or_the_protocol_error(make: Callable[[], Codec], pieces: list[bytes]) -> None:
-    data_or_error(make(), pieces)
-    data_or_error(make(), [HEADER, *pieces])
-
-
-@pytest.mark.parametrize("make", BOTH)
 @given(data=st.binary(max_size=2000), flips=st.lists(st.tuples(st.integers(0), st.integers(1, 255)), min_size=1))
 def test_changed_bytes_are_data_or_the_protocol_error(
     make: Callable[[], Codec], data: bytes, flips: list[tuple[int, int]]

@@ -104,23 +104,6 @@ def test_the_rest_can_be_taken_over(stream, tail):
     assert flatten(decoder.feed(encode(stream))) == stream
 
 
-@given(st.lists(st.binary(max_size=60), max_size=10))
-def test_any_bytes_are_frames_or_the_protocol_error(chunks):
-    decoder = FrameDecoder(max_frame_bytes=1000)
-    for chunk in chunks:
-        broken_before = decoder.error is not None
-        try:
-            items = decoder.feed(chunk)
-        except ProtocolError as exc:
-            assert broken_before
-            assert exc is decoder.error
-            continue
-        assert not broken_before
-        for frame in flatten(items):
-            assert isinstance(frame, tuple)
-    assert len(decoder.take_rest()) < 1004
-
-
 @pytest.mark.parametrize("size", [3, 0, -1, -(2**31), 1001, 2**31 - 1])
 @pytest.mark.parametrize("frame_type", [RESPONSE, MESSAGE, 99])
 @pytest.mark.parametrize("tail", [b"", b"x" * 40])

@@ -164,12 +164,3 @@ def test_what_is_wrong_with_an_answer_to_auth_is_said(payload: bytes, says: str)
 def test_what_is_no_answer_to_auth(payload: bytes) -> None:
     with pytest.raises(ProtocolError, match="the reply to AUTH"):
         Authorized.from_payload(payload)
-
-
-@given(st.binary(max_size=60))
-def test_any_bytes_are_an_answer_or_the_protocol_error(payload: bytes) -> None:
-    for kind in (Negotiated, Authorized):
-        try:
-            kind.from_payload(payload)
-        except ProtocolError:
-            continue

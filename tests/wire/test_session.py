@@ -3,10 +3,8 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gnsq_like.errors import InvalidName, NegotiationFailed, NotRunning, NsqdError, ProtocolError
+from gnsq_like.errors import InvalidName, NegotiationFailed, NotRunning, ProtocolError
 from gnsq_like.wire import commands
 from gnsq_like.wire.frames import ERROR, MESSAGE, RESPONSE, encode_frame, encode_message
 from gnsq_like.wire.negotiated import Authorized, Negotiated
@@ -19,7 +17,6 @@ from gnsq_like.wire.session import (
     Heartbeat,
     Identified,
     Messages,
-    Refused,
     Session,
     State,
     Subscribed,
@@ -83,20 +80,6 @@ def test_a_wrong_answer_to_identify_breaks_the_session(payload):
     assert isinstance(event, Broken)
     assert isinstance(event.error, ProtocolError)
     assert session.broken
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["max_rdy_count", "msg_timeout", "version", "auth_required"]),
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    )
-)
-def test_any_answer_to_identify_is_read_or_breaks_the_session(answer):
-    session: Session[object] = Session({})
-    session.start()
-    [event] = session.receive(encode_frame(RESPONSE, json.dumps(answer).encode()))
-    assert isinstance(event, Identified | AuthRequired | Broken)
-    assert session.broken == isinstance(event, Broken)
 
 
 def negotiating(required=(), **asked):
@@ -197,24 +180,6 @@ def test_two_codecs_at_once_break_the_session():
     [broken] = negotiating(deflate=True).receive(answer(snappy=True, deflate=True))
     assert isinstance(broken.error, ProtocolError)
     assert str(broken.error) == "nsqd switched to both snappy and deflate"
-
-
-@given(
-    st.lists(
-        st.sampled_from([OK, HEARTBEAT, answer(tls_v1=True), answer(auth_required=True)]) | st.binary(), max_size=6
-    )
-)
-def test_any_bytes_in_the_negotiation_give_events_and_the_broken_one_is_last(chunks):
-    session = negotiating()
-    for chunk in chunks:
-        if session.broken:
-            break
-        events = session.receive(chunk)
-        for event in events:
-            if isinstance(event, AuthRequired):
-                session.authenticate("secret")
-        assert session.broken == any(isinstance(event, Broken) for event in events)
-        assert not any(isinstance(event, Broken | Upgrade) for event in events[:-1])
 
 
 def test_subscribe_receive_and_close():
@@ -384,40 +349,3 @@ def test_commands_out_of_their_state_are_refused_locally():
     session.close()
     with pytest.raises(NotRunning):
         session.close()
-
-
-frames_from_nsqd = st.one_of(
-    st.just(OK),
-    st.just(HEARTBEAT),
-    st.just(encode_frame(RESPONSE, b"CLOSE_WAIT")),
-    st.builds(encode_message, st.integers(0, 2**60), st.integers(0, 9), st.just(b"i" * 16), st.binary(max_size=9)),
-    st.builds(error, st.sampled_from(["E_FIN_FAILED x", "E_INVALID x", "E_NEW", "", "\x00"])),
-    st.builds(encode_frame, st.sampled_from([RESPONSE, ERROR, MESSAGE, 7]), st.binary(max_size=40)),
-    st.binary(max_size=12),
-)
-
-
-@given(st.lists(frames_from_nsqd, max_size=12), st.integers(0, 6), st.booleans())
-def test_any_bytes_give_events_and_the_broken_one_is_last(chunks, publishes, subscribe):
-    session = ready()
-    tokens = [f"token {n}" for n in range(publishes)]
-    if subscribe:
-        session.subscribe("t", "c")
-    for token in tokens:
-        session.expect(token)
-    answered = []
-    for chunk in chunks:
-        if session.broken:
-            break
-        events = session.receive(chunk)
-        for position, event in enumerate(events):
-            if isinstance(event, Confirmed):
-                answered += event.tokens
-            elif isinstance(event, Refused):
-                answered.append(event.token)
-            elif isinstance(event, Broken):
-                assert position == len(events) - 1
-                assert isinstance(event.error, ProtocolError | NsqdError)
-        assert session.broken == any(isinstance(event, Broken) for event in events)
-    # Every publish is answered once, in order, or left.
-    assert answered + session.abandon() == tokens

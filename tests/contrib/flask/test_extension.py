@@ -10,10 +10,9 @@ import gevent
 import pytest
 from flask import Flask, current_app
 
-from gnsq_like import Reader
 from gnsq_like.contrib.flask.extension import NSQ
 from gnsq_like.deadletter import ToTopic
-from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
+from gnsq_like.errors import InvalidName, InvalidOption, NotSent
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.web import PATIENT
 
@@ -52,24 +51,6 @@ def test_recorded_messages_are_in_the_outbox():
     ]
     assert nsq.outbox[0].json() == {"button": "red"}
     nsq.outbox.clear()
-    assert nsq.outbox == []
-
-
-def test_recording_refuses_what_a_producer_refuses():
-    nsq = NSQ()
-    make_app(nsq, NSQ_RECORD=True, NSQ_MAX_MSG_BYTES=10)
-    with pytest.raises(InvalidName):
-        nsq.publish("no topic", b"x")
-    with pytest.raises(InvalidBody):
-        nsq.publish("t", b"x" * 11)
-    with pytest.raises(InvalidBody):
-        nsq.publish("t", object())
-    with pytest.raises(InvalidBody):
-        nsq.multi_publish("t", [b"fine", b""])
-    with pytest.raises(InvalidOption):
-        nsq.publish("t", b"x", defer=-1)
-    with pytest.raises(InvalidOption):
-        nsq.publish("t", b"x", timeout=0)
     assert nsq.outbox == []
 
 
@@ -311,24 +292,6 @@ def test_consuming_goes_on_while_the_main_thread_blocks():
         nsq.producer.close()
 
 
-def test_the_stop_waits_for_handlers():
-    nsq = NSQ()
-    app = make_app(nsq)
-    begun, ended = threading.Event(), []
-
-    @nsq.reader("clicks", "archive")
-    def slow(message):
-        begun.set()
-        [reader] = app.extensions["nsq"].readers
-        wait_for(lambda: reader.stats()["state"] != "running", "the stop")
-        ended.append(message.body)
-
-    with nsq.embedded(app):
-        nsq.publish("clicks", b"x")
-        assert begun.wait(60)
-    assert ended == [b"x"]
-
-
 def test_the_health_blueprint_reports_the_readers_of_this_process():
     nsq = NSQ()
     nsq.reader("clicks", "archive")(print)
@@ -343,21 +306,6 @@ def test_the_health_blueprint_reports_the_readers_of_this_process():
         assert json.loads(client.get("/healthz").text)["readers"][0]["problem"] is None
     answer = client.get("/healthz")
     assert (answer.status_code, json.loads(answer.text)["readers"][0]["problem"]) == (503, "stopped")
-
-
-def test_nothing_connects_before_the_first_publish():
-    connected = []
-    nsq = NSQ()
-    with running_nsqd() as nsqd:
-        make_app(nsq, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address)
-        assert nsq.producer.stats()["state"] == "new"
-        nsq.reader("t", "c")(print)
-        connected += nsq.make_readers()
-        assert isinstance(connected[0], Reader)
-        assert connected[0].stats()["state"] == "new"
-        nsq.publish("t", b"x")
-        assert nsq.producer.stats()["confirmed"] == 1
-        nsq.producer.close()
 
 
 # -- commands ---------------------------------------------------------------------------------------

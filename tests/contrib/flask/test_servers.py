@@ -3,23 +3,18 @@
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from gevent.event import Event
-from gevent.pywsgi import WSGIServer
 
 from gnsq_like import Producer, Reader
 from tests.support.commands import needs_proc, runs
 from tests.support.daemons import Running, running_nsqd, wait_for
-from tests.support.web import CLOSING, IS_THOROUGH, Consumed, client_states, flask, get, publish_from
+from tests.support.web import CLOSING, client_states, flask, get
 
 pytestmark = pytest.mark.servers
 
 #: Far more seconds than a test waits for a server's end: one that waited for the time would fail it.
 NO_END = "1000"
-
-NAMES = [f"n{number}" for number in range(5000 if IS_THOROUGH else 1000)]
 
 
 @pytest.fixture
@@ -33,23 +28,6 @@ def nsqd() -> Iterator[Running]:
 def producer(nsqd: Running) -> Iterator[Producer]:
     with Producer(nsqd.tcp_address) as producer:
         yield producer
-
-
-def test_unpatched_every_request_thread_publishes(tmp_path: Path, nsqd: Running) -> None:
-    consumed = Consumed()
-    with (
-        flask(
-            tmp_path,
-            *("run", "--port=0"),
-            listening=r"Running on http://127\.0\.0\.1:(\d+)",
-            NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
-        ) as server,
-        Reader("clicks", "archive", consumed.handle, nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=500),
-    ):
-        answers = publish_from(50, server.port, NAMES)
-        assert (answers.other, answers.refused, answers.broken) == ([], [], [])
-        wait_for(lambda: len(consumed) >= len(NAMES), "all messages")
-    assert consumed == dict.fromkeys(NAMES, 1)
 
 
 @pytest.mark.parametrize(
@@ -86,38 +64,6 @@ def test_flask_nsq_run_ends_in_good_order(
     with Reader("work", "workers", lambda m: handled.append(m.body.decode()), nsqd_tcp_addresses=nsqd.tcp_address):
         wait_for(lambda: len(handled) >= len(names), "the rest")
     assert sorted(handled) == sorted(names)
-
-
-@pytest.mark.parametrize("patched", [False, True], ids=["unpatched", "patched"])
-def test_handlers_that_block_run_side_by_side(tmp_path: Path, nsqd: Running, producer: Producer, patched: bool) -> None:
-    """Each of a hundred requests is answered when all of them have arrived."""
-    arrived: list[str] = []
-    all_are_here = Event()
-
-    def slow(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        arrived.append(environ["REMOTE_PORT"])
-        if len(arrived) == 100:
-            all_are_here.set()
-        all_are_here.wait(100)
-        start_response("200 OK", [("Content-Type", "text/plain")])
-        return [b"slow"]
-
-    server = WSGIServer(("127.0.0.1", 0), slow, log=None)
-    server.start()
-    try:
-        with flask(
-            tmp_path,
-            *("nsq", "run", "fetch"),
-            patched=patched,
-            NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
-            SLOW_SERVER=f"http://127.0.0.1:{server.server_port}/",
-        ) as process:
-            wait_for(lambda: "consuming fetch/fetchers" in process.log, "the reader")
-            producer.multi_publish("fetch", [b"%d" % number for number in range(100)])
-            wait_for(lambda: len(process.noted("handled")) == 100, "all")
-            assert process.end() == 0
-    finally:
-        server.stop()
 
 
 def test_health_and_metrics_of_flask_nsq_run(tmp_path: Path, nsqd: Running, producer: Producer) -> None:
@@ -180,18 +126,3 @@ def test_flask_nsq_run_says_what_is_wrong_before_it_supervises(tmp_path: Path, a
         assert process.wait_for_end(60) != 0
         assert text in process.log
         assert "Traceback" not in process.log
-
-
-def test_unpatched_in_greenlets_handlers_that_block_run_one_after_the_other(
-    tmp_path: Path, nsqd: Running, producer: Producer
-) -> None:
-    """The documentation warns of this."""
-    with flask(
-        tmp_path,
-        *("nsq", "run", "work"),
-        NSQ_SPAWN="greenlet",
-        NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
-    ) as process:
-        producer.multi_publish("work", [b"0.05-%d" % number for number in range(10)])
-        wait_for(lambda: len(process.noted("handled")) == 10, "all")
-        assert [note.what for note in process.notes[1:]] == ["handling", "handled"] * 10

@@ -423,17 +423,6 @@ def test_a_client_that_reads_late_gets_everything(nsqd: Running) -> None:
         client.barrier()
 
 
-def test_consumers_share_evenly(nsqd: Running) -> None:
-    with Client(nsqd.tcp_address) as one, Client(nsqd.tcp_address) as two, Client(nsqd.tcp_address) as publisher:
-        one.subscribe("even", rdy=100)
-        two.subscribe("even", rdy=100)
-        for _ in range(90):
-            publisher.publish("even", b"x")
-        wait_for(lambda: counts(nsqd, "even") == (0, 90, 0))
-        shown = channel_stats(nsqd.http_address, "even")["clients"]
-        assert all(20 <= each["in_flight_count"] <= 70 for each in shown)
-
-
 def test_one_consumer_gets_messages_in_the_order_of_publishing(nsqd: Running) -> None:
     with Client(nsqd.tcp_address) as client:
         client.subscribe("order", rdy=2500)

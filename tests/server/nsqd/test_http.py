@@ -154,26 +154,6 @@ def test_pub_defers(nsqd: Running) -> None:
     wait_for(lambda: channel_stats(nsqd.http_address, "hdefer")["deferred_count"] == 1)
 
 
-def test_pub_takes_a_chunked_body(nsqd: Running) -> None:
-    with connect(nsqd.http_address) as sock:
-        sock.sendall(
-            b"POST /pub?topic=chunked HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-            b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
-        )
-        assert sock.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
-    assert bodies(nsqd, "chunked", 1) == [b"abcde"]
-
-
-def test_connections_are_kept_alive(nsqd: Running) -> None:
-    with connect(nsqd.http_address) as sock:
-        for _ in range(3):
-            sock.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
-            answer = b""
-            while not answer.endswith(b"OK"):
-                answer += sock.recv(1000)
-            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-
-
 def test_21_mpub_of_lines_skips_empty_ones_and_keeps_cr(nsqd: Running) -> None:
     assert post(nsqd.http_address, "/mpub?topic=lines", b"a\n\nb\r\n\n c").body == b"OK"
     assert post(nsqd.http_address, "/mpub?topic=lines", b"\n\n").body == b"OK"

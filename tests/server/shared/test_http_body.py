@@ -138,14 +138,3 @@ def test_chunks_of_any_size_come_back(chunks: list[bytes], limit: int, tail: byt
         found += piece
     assert found == b"".join(chunks)
     assert file.read() == tail
-
-
-@given(st.one_of(st.binary(), st.text(alphabet="05aF;\r\n x").map(str.encode)))
-def test_bytes_give_a_body_or_bad_body(data: bytes) -> None:
-    body, _ = chunked(data)
-    try:
-        body.drop()
-    except BadBody:
-        assert not body.ended
-    else:
-        assert body.ended

@@ -3,8 +3,6 @@
 import io
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gnsq_like.server.shared.http_head import MAX_HEAD_BYTES, BadRequest, Head, read_head
 
@@ -180,29 +178,3 @@ def test_line_breaks_after_a_post_are_skipped() -> None:
         read_head(io.BytesIO(b"\n" * 5 + data).readline, after_post=True)
     assert read_head(io.BytesIO(b"").readline) is None
     assert read_head(io.BytesIO(b"\r\n").readline, after_post=True) is None
-
-
-_PIECES = [
-    b"GET ",
-    b"/ ",
-    b"HTTP/1.1",
-    b"\r\n",
-    b"\n",
-    b" ",
-    b":",
-    b"Host: x\r\n",
-    b"A: b",
-    b"Content-Length",
-    b": 5",
-    b"\0",
-]
-
-
-@given(st.one_of(st.binary(), st.lists(st.sampled_from(_PIECES)).map(b"".join)))
-def test_bytes_give_a_head_or_bad_request(data: bytes) -> None:
-    try:
-        found = read_head(io.BytesIO(data).readline)
-    except BadRequest as refused:
-        assert refused.status in (400, 417, 431, 501, 505)
-    else:
-        assert found is None if not data else found is not None

@@ -43,21 +43,11 @@ def is_kept(nsqd: Running) -> bool:
 
 SMUGGLING = {
     "space before the colon of TE": ["Transfer-Encoding : chunked", f"Content-Length: {len(HIDDEN) + 5}"],
-    "tab before the colon of TE": ["Transfer-Encoding\t: chunked"],
-    "space before the colon of CL": [f"Content-Length : {len(HIDDEN) + 5}"],
     "two lengths": ["Content-Length: 5", f"Content-Length: {len(HIDDEN) + 5}"],
-    "two lengths, the other first": [f"Content-Length: {len(HIDDEN) + 5}", "Content-Length: 5"],
-    "length with an underscore": ["Content-Length: 0_5"],
     "length with a sign": ["Content-Length: +5"],
-    "negative length": ["Content-Length: -5"],
-    "list of lengths": ["Content-Length: 5, 5"],
-    "hexadecimal length": ["Content-Length: 0x5"],
     "identity": ["Transfer-Encoding: identity", f"Content-Length: {len(HIDDEN) + 5}"],
-    "chunked twice": ["Transfer-Encoding: chunked, chunked"],
-    "other coding last": ["Transfer-Encoding: chunked, identity"],
     "two TE": ["Transfer-Encoding: chunked", "Transfer-Encoding: identity"],
     "CR inside of a value": ["Transfer-Encoding: chunked\r"],
-    "line without a colon": ["Transfer-Encoding chunked"],
     "first line folded": [" Transfer-Encoding: chunked"],
 }
 
@@ -77,28 +67,14 @@ def test_no_second_request_hides_behind_an_ambiguous_length(kept: Running, lines
     [
         b"0\r\n" + HIDDEN,
         b"2\r\nxxx\r\n0\r\n\r\n" + HIDDEN,
-        b"2\r\nx\r\n0\r\n\r\n" + HIDDEN,
         b"0x2\r\nxx\r\n0\r\n\r\n" + HIDDEN,
-        b"+2\r\nxx\r\n0\r\n\r\n" + HIDDEN,
-        b"-2\r\nxx\r\n0\r\n\r\n" + HIDDEN,
-        b"2 ;x\r\nxx\r\n0\r\n\r\n" + HIDDEN,
         b"2;x\nxx" + HIDDEN,
-        b"fffffffffffffffff\r\nxx\r\n0\r\n\r\n" + HIDDEN,
     ],
 )
 def test_nothing_is_executed_after_malformed_chunks(kept: Running, chunks: bytes) -> None:
     found = exchange(kept.http_address, request("/topic/empty?topic=kept", "Transfer-Encoding: chunked", body=chunks))
     assert statuses(found) == [400]
     assert is_kept(kept)
-
-
-def test_a_bare_lf_ends_no_line_of_a_chunk() -> None:
-    """NSQ's takes it as an end, as its HTTP library did before Go 1.23.8."""
-    for chunks in (b"2\nxx\r\n0\r\n\r\n", b"2;\nxx\r\n0\r\n\r\n", b"2\r\nxx\r\n0\n\r\n", b"\r\n"):
-        with running_nsqd("ours") as nsqd:
-            sent = request("/topic/create?topic=t", "Transfer-Encoding: chunked", body=chunks)
-            assert statuses(exchange(nsqd.http_address, sent + HIDDEN)) == [400]
-            assert topic_stats(nsqd.http_address, "t") is None
 
 
 def test_what_nsq_accepts_is_accepted(nsqd: Running) -> None:
@@ -142,14 +118,6 @@ def test_a_body_that_is_cut_off_makes_no_topic(target: str, line: str, body: byt
     with running_nsqd("ours") as nsqd:
         assert statuses(exchange(nsqd.http_address, request(target, line, body=body))) in ([400], [500])
         assert topic_stats(nsqd.http_address, "new") is None
-
-
-def test_a_nsqlookupd_executes_whole_requests_only(lookupd: Running) -> None:
-    cut = request("/topic/create?topic=new", "Content-Length: 5", body=b"four")
-    ambiguous = request("/topic/create?topic=new", "Content-Length: 0", "Content-Length: 1")
-    assert statuses(exchange(lookupd.http_address, cut)) == [400]
-    assert statuses(exchange(lookupd.http_address, ambiguous)) == [400]
-    assert exchange(lookupd.http_address, b"GET /topics HTTP/1.0\r\n\r\n")[0].body == b'{"topics":[]}'
 
 
 @pytest.mark.parametrize(

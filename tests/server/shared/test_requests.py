@@ -221,17 +221,6 @@ def test_a_body_of_a_wrong_size_is_refused_before_it_came(size: int, position: i
     assert found == [b"x"] * position
 
 
-@given(st.lists(st.binary(max_size=40), max_size=10))
-def test_any_bytes_give_commands_or_the_protocol_error(pieces: list[bytes]) -> None:
-    decoder = Decoder()
-    try:
-        for piece in pieces:
-            decoder.feed(piece)
-    except ProtocolError:
-        pass
-    assert 0 <= decoder.requests.held_bytes <= sum(map(len, pieces))
-
-
 class Counting(Requests):
     """Counts the bytes that are copied to join pieces."""
 
