@@ -343,21 +343,23 @@ def test_a_message_that_comes_too_often_is_a_dead_letter(nsqd: RunningNsqd) -> N
         assert letter.attempts == 4
 
 
-def test_a_long_job_is_touched(nsqd: RunningNsqd, broker: NSQBroker) -> None:
-    """msg-timeout is 1 s; the other job waits behind it, and is touched, too."""
-    seen: list[int] = []
-
-    @dramatiq.actor(broker=broker)
-    def slow(number: int) -> None:
-        time.sleep(2.5)
-        seen.append(number)
-
-    with working(broker, threads=1):
-        slow.send(1)
-        slow.send(2)
-        broker.join("default")
-        assert nsqd.topic(TOPIC).channels["dramatiq"].timed_out == 0
-    assert sorted(seen) == [1, 2]
+def test_jobs_that_are_not_done_are_touched() -> None:
+    """The one at work and the one that waits behind it."""
+    in_thread = gevent.get_hub().threadpool.apply
+    ids = [b"0123456789abcdef", b"fedcba9876543210"]
+    with scripted_nsqd() as nsqd:
+        broker = NSQBroker(nsqd_tcp_addresses=nsqd.address)
+        broker.declare_queue("default")
+        consumer = in_thread(broker.consume, ("default", 2, 30_000))
+        peer = nsqd.accept()
+        peer.subscribe(msg_timeout=4000)
+        peer.messages(*ids, body=dramatiq.Message("default", "actor", (), {}, {}).encode())
+        for _ in ids:
+            assert in_thread(next, (consumer,)) is not None
+        untouched = {b"TOUCH " + each for each in ids}
+        while untouched:
+            untouched.discard(peer.line())
+        in_thread(broker.close)
 
 
 def test_a_stopping_worker_hands_back_what_it_has_not_begun(nsqd: RunningNsqd, broker: NSQBroker) -> None:

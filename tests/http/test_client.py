@@ -286,7 +286,7 @@ def test_an_error_answer_keeps_the_connection(anywhere: Place) -> None:
         assert server.connections == 1
 
 
-def test_close_closes_what_was_kept(anywhere: Place) -> None:
+def test_close_and_leaving_the_context_close_what_was_kept(anywhere: Place) -> None:
     ended = threading.Event()
 
     def script(peer: Peer) -> None:
@@ -298,30 +298,16 @@ def test_close_closes_what_was_kept(anywhere: Place) -> None:
         client.close()
         assert ended.wait(60)
         client.close()
-        client.ping()  # opens its own again
-        client.close()
+        ended.clear()
+        with client:
+            client.ping()  # opens its own again
+            assert not ended.is_set()
+        assert ended.wait(60)
 
     with scripted(script) as server:
         client = NsqdHTTPClient(server.address)
         anywhere(ask)
         assert server.connections == 2
-
-
-def test_leaving_the_context_closes(anywhere: Place) -> None:
-    ended = threading.Event()
-
-    def script(peer: Peer) -> None:
-        always(response())(peer)
-        ended.set()
-
-    def ask() -> bool:
-        with NsqdHTTPClient(server.address) as client:
-            client.ping()
-            assert not ended.is_set()
-        return ended.wait(60)
-
-    with scripted(script) as server:
-        assert anywhere(ask)
 
 
 def test_a_connection_in_use_at_close_is_not_kept() -> None:

@@ -1,4 +1,4 @@
-"""Django in real servers, publishing in transactions: answers, commits and consumed messages agree."""
+"""Django in real servers: answers, commits and consumed messages agree; and readers in their workers."""
 
 import signal
 from collections import Counter
@@ -11,7 +11,18 @@ from gunicorn.workers import SUPPORTED_WORKERS
 from gnsq_like import Producer
 from tests.support.daemons import Kind, running_nsqd, wait_for
 from tests.support.django_project import Project
-from tests.support.web import CLOSING, CONF, IS_THOROUGH, WORKERS, Server, client_states, gunicorn, publish_from
+from tests.support.web import (
+    CLOSING,
+    CONF,
+    IS_THOROUGH,
+    WORKERS,
+    Server,
+    client_states,
+    get,
+    gunicorn,
+    publish_from,
+    running,
+)
 
 pytestmark = pytest.mark.servers
 
@@ -61,7 +72,19 @@ def preloaded_threaded_workers(project: Project, **environment: str) -> Abstract
     return gunicorn(project.path, *WORKERS["gthread"], "--preload", app="wsgi:application", **environment)
 
 
-@pytest.mark.parametrize("serve", [runserver, gevent_workers, preloaded_gevent_workers, preloaded_threaded_workers])
+def uvicorn(project: Project, app: str = "application", **environment: str) -> AbstractContextManager[Server]:
+    command = ["-m", "uvicorn", "--port", "0", f"asgi:{app}"]
+    return running(command, project.path, r"Uvicorn running on http://127\.0\.0\.1:(\d+)", **environment)
+
+
+def daphne(project: Project, **environment: str) -> AbstractContextManager[Server]:
+    command = ["-m", "daphne", "-b", "127.0.0.1", "-p", "0", "asgi:application"]
+    return running(command, project.path, r"Listening on TCP address 127\.0\.0\.1:(\d+)", **environment)
+
+
+@pytest.mark.parametrize(
+    "serve", [runserver, gevent_workers, preloaded_gevent_workers, preloaded_threaded_workers, uvicorn, daphne]
+)
 @pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
 def test_every_request_answered_200_is_a_message_consumed_once(project: Project, serve: Serve, kind: Kind) -> None:
     with running_nsqd(kind) as nsqd:
@@ -73,6 +96,8 @@ def test_every_request_answered_200_is_a_message_consumed_once(project: Project,
                 assert (answers.refused, answers.broken) == ([], []), server.log
                 wait_for(lambda: len(project.lines("book")) >= len(GOOD), "all messages", 60)
                 assert reader.end() == 0
+            if serve in (uvicorn, daphne):
+                assert get(server.port, "/apublish/elsewhere/x") == (200, "ok")
             assert server.process.poll() is None
         assert sorted(answers.ok) == sorted(GOOD)
         assert sorted(name for name, _ in answers.other) == sorted(BAD)
@@ -112,3 +137,27 @@ def test_readers_in_gunicorns_workers(project: Project, kind: str) -> None:
         assert server.wait_for_end() == 0
         assert server.noted("ended").count("gate") == 5
         assert "Traceback" not in server.log
+
+
+def test_readers_in_the_lifespan_of_uvicorn_end_in_good_order(project: Project) -> None:
+    with (
+        running_nsqd("process") as nsqd,
+        Producer(nsqd.tcp_address) as producer,
+        uvicorn(project, "with_its_readers", NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
+    ):
+        producer.publish("work", b"gate-1")
+        wait_for(lambda: server.noted("began") == ["gate-1"], "the handler", 60)
+        assert get(server.port, "/plain")[0] == 200
+        server.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: client_states(nsqd, "work") == [CLOSING], "CLS", 60)
+        server.open_gate()
+        server.wait_for_end()
+        assert server.noted("ended") == ["gate-1"]
+        assert "Traceback" not in server.log
+
+
+def test_uvicorn_does_not_start_without_its_readers(project: Project) -> None:
+    with running(["-m", "uvicorn", "--port", "0", "asgi:with_its_readers"], project.path) as server:
+        assert server.wait_for_end(60) != 0
+        assert "the readers cannot be started: " in server.log
+        assert "NSQ_NSQD_TCP_ADDRESSES" in server.log

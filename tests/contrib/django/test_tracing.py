@@ -1,19 +1,16 @@
-"""The settings TRACING and CLOUD_EVENTS. Traces through servers are tested in test_asgi.py."""
+"""The settings TRACING and CLOUD_EVENTS. Traces through servers are tested in test_reloads.py."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from django.test import override_settings
 
-from gnsq_like import Reader
 from gnsq_like.contrib.cloudevents import unpack
 from gnsq_like.contrib.django import checks, conf, producer, publish
 from gnsq_like.contrib.django.testing import recording
 from gnsq_like.contrib.opentelemetry import TracedProducer
-from tests.support.daemons import running_nsqd
 
 ADDRESS = {"NSQD_TCP_ADDRESSES": "127.0.0.1:1"}
 
@@ -56,19 +53,6 @@ def test_what_is_wrong(wrong: dict[str, Any], text: str) -> None:
     with override_settings(NSQ={**ADDRESS, **wrong}):
         [found] = checks.check_settings()
         assert (found.id, found.msg) == ("gnsq_like.E002", text)
-
-
-def test_what_is_published_is_the_json_of_an_event() -> None:
-    with (
-        running_nsqd() as nsqd,
-        override_settings(NSQ={"NSQD_TCP_ADDRESSES": nsqd.tcp_address, "TRACING": True, "CLOUD_EVENTS": ["orders"]}),
-    ):
-        publish("orders", {"order": 7})
-        for message in (reader := Reader("orders", "mail", nsqd_tcp_addresses=nsqd.tcp_address)):
-            message.finish()
-            assert json.loads(message.body)["data"] == {"order": 7}
-            reader.stop()
-        reader.wait()
 
 
 def test_what_is_recorded_are_plain_bodies() -> None:

@@ -1,8 +1,7 @@
 """The queue of a topic or channel with its disk: where messages go, and what happens when the disk fails."""
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from gnsq_like.server.broker.message import Message
 from gnsq_like.server.broker.queues import OverflowQueue, Queue
 from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
+from tests.support.processes import no_descriptors
 
 #: A client that the broker only passes on.
 NOBODY: Any = None
@@ -37,15 +37,9 @@ class Disk:
         self.problems.append(str(error or ""))
 
 
-@contextmanager
-def no_files() -> Iterator[None]:
+def no_files() -> AbstractContextManager[None]:
     """No file can be opened."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return no_descriptors(os.getpid())
 
 
 def messages(count: int, first: int = 0) -> list[Message]:

@@ -1,7 +1,6 @@
 """The disk queue: against a deque, through restarts and crashes, on damaged files, on disks that fail."""
 
 import os
-import resource
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
 from gnsq_like.server.storage.queue_files import HEADER, HEADER_BYTES, SIZE_BYTES, Record
 from tests.support.files import files_no_larger_than, memory_directory
+from tests.support.processes import no_descriptors
 from tests.support.scale import share_of
 
 #: More than anything here has.
@@ -573,14 +573,10 @@ def test_a_full_disk(tmp_path: Path) -> None:
 def test_without_file_descriptors_nothing_is_lost(tmp_path: Path) -> None:
     queue = opened(tmp_path)
     queue.put(records(10))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
+    with no_descriptors(os.getpid()):
         with pytest.raises(DiskError, match="too many open files"):
             queue.take(ALL, ALL)
         with pytest.raises(DiskError, match="too many open files"):
             queue.put(records(10, first=10))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert drained(queue) == records(10)
     queue.close()

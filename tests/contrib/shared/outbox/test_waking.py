@@ -110,26 +110,19 @@ def test_a_connection_that_breaks_is_made_again_later() -> None:
     waiting.close()
 
 
-def test_what_cannot_listen_is_not_asked_again() -> None:
-    asked: list[None] = []
-    waiting = Waiting(lambda: asked.append(None))
-    waiting.listen()
-    waiting._next_try = 0.0
-    waiting.wait(0.01)
-    assert len(asked) == 1
-    waiting.close()
-
-
-def test_failing_to_listen_is_tried_again() -> None:
+@pytest.mark.parametrize(("failure", "times"), [(None, 1), (OSError("no server"), 2)], ids=["impossible", "failing"])
+def test_what_cannot_listen_is_not_asked_again_and_what_fails_to_is(failure: Exception | None, times: int) -> None:
     asked: list[None] = []
 
     def listen() -> Listening | None:
         asked.append(None)
-        raise OSError("no server")
+        if failure is not None:
+            raise failure
+        return None
 
     waiting = Waiting(listen)
     waiting.listen()
     waiting._next_try = 0.0
     waiting.wait(0.01)
-    assert len(asked) == 2
+    assert len(asked) == times
     waiting.close()
