@@ -44,11 +44,14 @@ import weakref
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from gnsq_like import Batch, Producer, Reader
 from gnsq_like.contrib.shared.extras import missing
 from gnsq_like.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from gnsq_like.contrib.shared.outbox.relay import Relay
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
@@ -128,14 +131,6 @@ class _Seconds(Histogram):
             if upto > before:
                 bucket.inc(upto - before)
             before = upto
-
-
-class WatchedRelay(Protocol):
-    """The members of an outbox's relay that are used here."""
-
-    name: str
-
-    def stats(self) -> dict[str, Any]: ...
 
 
 class _Watched(Protocol):
@@ -301,7 +296,7 @@ class Metrics:
         with self._lock:
             self._producers.watch(producer, name)
 
-    def watch_relay(self, relay: WatchedRelay) -> None:
+    def watch_relay(self, relay: Relay) -> None:
         """Include the counts of an outbox's ``relay`` as long as it exists; its name is the label."""
         with self._lock:
             self._relays.watch(relay, relay.name)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gnsq_like.contrib.shared.extras import missing
-from gnsq_like.contrib.shared.outbox.file_lock import FileLock
+from gnsq_like.contrib.shared.outbox.file_lock import FileLock, lock_path
 from gnsq_like.contrib.shared.outbox.relay import Lag
 from gnsq_like.contrib.shared.outbox.rows import DEFERRED, NO_KEY, SHARDS, Row, Skipped, lock_number
 from gnsq_like.contrib.shared.outbox.waking import CHANNEL, Listening
@@ -43,7 +43,8 @@ class SQLAlchemyStore:
         self._table = table
         self._keep = keep
         self._is_postgresql = engine.dialect.name == "postgresql"
-        self._alone = FileLock(_lock_path(engine))
+        file = engine.url.database if engine.dialect.name == "sqlite" else ""
+        self._alone = FileLock(lock_path(file or ""))
         #: During a claim on PostgreSQL: its transaction.
         self._claim: Connection | None = None
 
@@ -172,10 +173,3 @@ class SQLAlchemyStore:
 
 def _rows(connection: Connection, query: Select[Any]) -> list[Row]:
     return [Row(number, topic, key, bytes(body)) for number, topic, key, body in connection.execute(query)]
-
-
-def _lock_path(engine: Engine) -> str:
-    name = engine.url.database or ""
-    if engine.dialect.name != "sqlite" or not name or ":memory:" in name or "mode=memory" in name:
-        return ""
-    return f"{name.removeprefix('file:').partition('?')[0]}.nsq-relay"

@@ -18,7 +18,7 @@ from django.db.models import Count, F, Min, Q
 from django.utils import timezone
 
 from gnsq_like.contrib.django.outbox.models import OutboxMessage, OutboxSequence
-from gnsq_like.contrib.shared.outbox.file_lock import FileLock
+from gnsq_like.contrib.shared.outbox.file_lock import FileLock, lock_path
 from gnsq_like.contrib.shared.outbox.relay import Lag
 from gnsq_like.contrib.shared.outbox.rows import DEFERRED, NO_KEY, SHARDS, NewRows, Row, Skipped, lock_number
 from gnsq_like.contrib.shared.outbox.waking import CHANNEL, Listening, wake_all
@@ -34,8 +34,11 @@ class DjangoStore:
     def __init__(self, using: str, keep: float) -> None:
         self._using = using
         self._keep = keep
-        self._is_postgresql = connections[using].vendor == "postgresql"
-        self._alone = FileLock(_lock_path(using))
+        connection = connections[using]
+        self._is_postgresql = connection.vendor == "postgresql"
+        self._alone = FileLock(
+            lock_path(str(connection.settings_dict["NAME"])) if connection.vendor == "sqlite" else ""
+        )
 
     def _unpublished(self) -> Any:
         return OutboxMessage.objects.using(self._using).filter(published_at=None)
@@ -150,14 +153,6 @@ def _rows(found: Any) -> list[Row]:
     return [
         Row(pk, topic, key, bytes(body)) for pk, topic, key, body in found.values_list("pk", "topic", "key", "body")
     ]
-
-
-def _lock_path(using: str) -> str:
-    connection = connections[using]
-    name = str(connection.settings_dict["NAME"])
-    if connection.vendor != "sqlite" or not name or ":memory:" in name or "mode=memory" in name:
-        return ""
-    return f"{name.removeprefix('file:').partition('?')[0]}.nsq-relay"
 
 
 def add(new: NewRows, using: str | None) -> list[OutboxMessage]:

@@ -17,6 +17,6 @@ order; consumers get the number in the message (``envelope.py``).
 ``envelope.py``       id, key and sequence number around a body; for consumers ``Event``
 ``relay.py``          The relay: finds, publishes, marks, prunes. Knows the database by ``Store`` only
 ``waking.py``         Waiting for a commit, in this process or, on PostgreSQL, in any
-``alone.py``          One relay for a database that is a file
+``file_lock.py``      One relay for a database that is a file
 ====================  ==================================================================================================
 """

@@ -37,3 +37,10 @@ class FileLock:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def lock_path(database: str) -> str:
+    """The file to lock beside a database of SQLite, by that database's name; "" if it is in memory. Pure."""
+    if not database or ":memory:" in database or "mode=memory" in database:
+        return ""
+    return f"{database.removeprefix('file:').partition('?')[0]}.nsq-relay"
