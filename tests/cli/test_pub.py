@@ -15,7 +15,6 @@ from tests.support.commands import PATIENCE, open_terminal, read_to_the_end, ter
 from tests.support.daemons import running_nsqd, running_nsqlookupd
 from tests.support.tools import (
     COMMAND,
-    NOBODY,
     TOOL_KINDS,
     counts,
     fill,
@@ -145,25 +144,6 @@ def test_deferred_messages() -> None:
 
 
 # -- errors -----------------------------------------------------------------------------------------
-
-
-def test_nobody_listens() -> None:
-    done = run_tool("pub", "--topic=t", f"--nsqd-tcp-address={NOBODY}", data=b"x\n")
-    assert done.returncode == 1
-    (line,) = done.stderr.decode().splitlines()
-    assert line.startswith("Error: ")
-    assert NOBODY in line
-
-
-def test_a_refused_record() -> None:
-    with running_nsqd("process") as nsqd:
-        arguments = ["pub", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}", "--max-msg-bytes=5"]
-        done = run_tool(*arguments, data=b"one\ntwo\ntoo long\nthree\n")
-        assert done.returncode == 1
-        (line,) = done.stderr.decode().splitlines()
-        assert line.startswith("Error: record 3: ")
-        assert sorted(taken(nsqd, "t", 2)) == [b"one", b"two"]
-        assert b"Traceback" in run_tool(*arguments, "-verbose", data=b"too long").stderr
 
 
 # -- on a terminal ----------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from tests.support.commands import PATIENCE
 from tests.support.daemons import Running, running_nsqd
 from tests.support.scripted_http import Asked, Peer, ScriptedServer, always, response, scripted
 from tests.support.tools import (
-    NOBODY,
     TOOL_KINDS,
     counts,
     fill,
@@ -29,7 +28,6 @@ from tests.support.tools import (
 pytestmark = pytest.mark.commands
 
 both = pytest.mark.parametrize("kind", TOOL_KINDS)
-FAILS = response(status="500 Broken")
 OK = response()
 FAST = ["--default-requeue-delay=50ms", "--max-requeue-delay=50ms", "--max-backoff-duration=100ms"]
 
@@ -99,18 +97,6 @@ def test_one_request_in_ten_fails_and_every_message_arrives() -> None:
             assert "Traceback" not in tool.err
             assert tool.end() == 0
     assert accepted == dict.fromkeys(bodies, 1)
-
-
-def test_a_server_that_fails_rests_and_the_other_gets_its_messages() -> None:
-    with running_nsqd("process") as nsqd, scripted(always(OK)) as server, scripted(always(FAILS)) as failing:
-        fill(nsqd, "t", numbered(200), "nsq_to_http")
-        urls = [f"--post=http://{NOBODY}/", f"--post=http://{failing.address}/", f"--post=http://{server.address}/"]
-        with running_tool("to-http", *flags(nsqd, *urls, *FAST, "-n2"), "--max-in-flight=2") as tool:
-            wait_until_done(nsqd, 200)
-            assert tool.end() == 0
-        assert bodies_of(server) == numbered(200)
-        # Only those that have reached the one that fails; what was sent nowhere is not requeued.
-        assert 0 < counts(nsqd, "t", "nsq_to_http")["requeued"] == len(failing.asked) <= 4
 
 
 def test_all() -> None:

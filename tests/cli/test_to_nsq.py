@@ -1,6 +1,5 @@
 """``gnsq-like to-nsq`` as a process, beside NSQ's own."""
 
-import json
 import signal
 from contextlib import ExitStack
 from typing import Any
@@ -11,7 +10,6 @@ from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
 from tests.support.daemons import Running, running_nsqd
 from tests.support.tools import (
-    NOBODY,
     TOOL_KINDS,
     counts,
     fill,
@@ -78,31 +76,6 @@ def test_a_signal_in_the_middle(kind: Any, number: int) -> None:
         assert len(set(copied)) == len(copied) == len(bodies) - left
 
 
-def test_a_destination_that_cannot_be_reached() -> None:
-    """With another one nothing is requeued; alone, everything is, until it comes back."""
-    bodies = numbered(100)
-    with running_nsqd("process") as source, running_nsqd("process") as there:
-        fill(there, "t", [], "check")
-        fill(source, "t", bodies, "nsq_to_nsq")
-        # The time that one publish to nobody may take; the other must not need as much, or the message is requeued.
-        with running_tool("to-nsq", *flags(source, NOBODY, there), "--producer-opt=timeout,3s") as tool:
-            wait_until_passed_on(source, len(bodies))
-            assert counts(source, "t", "nsq_to_nsq")["requeued"] == 0
-            assert tool.end() == 0
-        assert sorted(taken(there, "t", len(bodies))) == bodies
-        there.stop()
-        arguments = [*flags(source, there), "--timeout=300ms", "--default-requeue-delay=100ms"]
-        with running_tool("to-nsq", *arguments, "--max-backoff-duration=200ms") as tool:
-            fill(source, "t", bodies)
-            tool.wait_for_line("WARNING: the handler of t/nsq_to_nsq failed")
-            tool.wait_for_line("backoff of t/nsq_to_nsq: level 1")
-            there.start()
-            wait_until_passed_on(source, len(bodies))
-            assert tool.end() == 0
-        fill(there, "t", [], "check")
-        assert set(taken(there, "t", len(bodies))) == set(bodies)
-
-
 @pytest.mark.real_nsqd
 @pytest.mark.parametrize(
     "more",
@@ -137,15 +110,3 @@ def test_the_same_messages_give_those_of_nsq_to_nsq(more: list[str]) -> None:
                 assert tool.end() == 0
             passed[name] = all_taken(there, "t")
     assert sorted(passed["ours"]) == sorted(passed["theirs"])
-
-
-def test_a_missing_field_whose_value_is_required_stays() -> None:
-    with running_nsqd("process") as source, running_nsqd("process") as there:
-        fill(source, "t", [json.dumps({"a": 1}).encode(), b"{}"], "nsq_to_nsq")
-        fill(there, "t", [], "check")
-        arguments = [*flags(source, there), "--require-json-field=a", "--require-json-value=1"]
-        with running_tool("to-nsq", *arguments) as tool:
-            wait_until(lambda: counts(source, "t", "nsq_to_nsq")["deferred"] == 1, PATIENCE)
-            tool.wait_for_line('no field "a"')
-            wait_until(lambda: counts(there, "t", "check")["depth"] == 1, PATIENCE)
-            assert tool.end() == 0

@@ -410,19 +410,3 @@ def test_the_log_says_once_that_a_secret_goes_in_the_clear_and_never_the_secret(
             round_trip(nsqds["auth"], address, [b"x"], auth_secret="good")
     assert caplog.text.count("in the clear") == 1
     assert "good" not in caplog.text
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"tls_v1": True}, {"snappy": True}, {"deflate": True}, {"tls_v1": True, "snappy": True, "auth_secret": "good"}],
-    ids=lambda options: "-".join(options),
-)
-def test_everything_split_at_every_byte(
-    nsqds: dict[str, Running], files: dict[str, str], options: dict[str, Any]
-) -> None:
-    nsqd = nsqds["auth" if "auth_secret" in options else "nothing"]
-    if "tls_v1" in options:
-        options = {**options, "tls_root_ca_file": files["ca"]}
-    bodies = [b"x", b"same " * 400, random.Random(2).randbytes(3000), b"last"]
-    with dripping(nsqd.tcp_address) as address:
-        round_trip(nsqd, address, bodies, **options)
