@@ -7,8 +7,7 @@ import pytest
 
 from gnsq_like import Producer, Reader
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
-from tests.support.web import CONF, WORKERS, Consumed, gunicorn, publish_from
-from tests.support.worker_kinds import WORKER_KINDS
+from tests.support.web import CONF, WORKER_KINDS, WORKERS, Consumed, gunicorn, publish_from
 
 pytestmark = pytest.mark.servers
 

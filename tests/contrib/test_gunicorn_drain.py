@@ -15,6 +15,7 @@ from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.web import (
     CLOSING,
     CONF,
+    GTHREAD,
     UP,
     WORKERS,
     Answers,
@@ -27,7 +28,6 @@ from tests.support.web import (
     thorough,
     wait_until_all_is_finished,
 )
-from tests.support.worker_kinds import GTHREAD
 
 pytestmark = pytest.mark.servers
 

@@ -7,8 +7,7 @@ import pytest
 
 from gnsq_like import Reader
 from tests.support.daemons import Running, running_nsqd, wait_for
-from tests.support.web import CONF, WORKERS, Consumed, Load, gunicorn, wait_until_all_is_finished
-from tests.support.worker_kinds import WORKER_KINDS
+from tests.support.web import CONF, WORKER_KINDS, WORKERS, Consumed, Load, gunicorn, wait_until_all_is_finished
 
 pytestmark = pytest.mark.servers
 

@@ -20,8 +20,7 @@ import pytest
 from tests.support.daemons import Kind, Running, running_nsqd, wait_for
 from tests.support.django_project import Project
 from tests.support.spans import NotedSpan, noted_spans
-from tests.support.web import CONF, UP, Answers, Load, Server, gunicorn, running, wait_until_all_is_finished
-from tests.support.worker_kinds import GTHREAD
+from tests.support.web import CONF, GTHREAD, UP, Answers, Load, Server, gunicorn, running, wait_until_all_is_finished
 
 # -- requests while a server's workers are replaced: nothing is lost, and each request, its publish and its handler are
 

@@ -5,8 +5,10 @@ The processes append to one file, which the environment names in NOTES: a line f
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +37,10 @@ def open_gate(path: Path) -> None:
     _gate(path).touch()
 
 
+#: The attribute by which tests know the spans of a request, and of its handler.
+SUBJECT = "subject"
+
+
 # -- in the process under test ---------------------------------------------------------------------------
 
 
@@ -51,6 +57,25 @@ def work(name: str) -> None:
         return
     while not _gate(Path(os.environ["NOTES"])).exists():
         time.sleep(0.01)
+
+
+def note_spans() -> None:
+    """Make a note of each span of OpenTelemetry that ends in this process; ``spans.noted_spans`` reads them."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+
+    class Notes(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            for span in spans:
+                parent = span.parent and span.parent.span_id
+                subject = (span.attributes or {}).get(SUBJECT)
+                note("span", json.dumps([span.name, span.context.trace_id, span.context.span_id, parent, subject]))
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(Notes()))
+    trace.set_tracer_provider(provider)
 
 
 @cache

@@ -64,7 +64,7 @@ def trace_id(span: ReadableSpan) -> int:
 
 
 class NotedSpan(NamedTuple):
-    """A span that has ended in a server under test, as ``traced`` notes it."""
+    """A span that has ended in a server under test, as ``notes.note_spans`` notes it."""
 
     name: str
     trace: int
@@ -84,14 +84,3 @@ def noted_spans(server: Server) -> list[NotedSpan]:
             name, trace, span, parent, subject = json.loads(note.name)
             found.append(NotedSpan(name, trace, span, parent, subject, note.pid))
     return found
-
-
-def is_one_trace(server: Server, names: list[str]) -> bool:
-    """Whether a server has noted one span of each name, each the child of the one before, in one trace."""
-    spans = {span.name: span for span in noted_spans(server)}
-    if not set(names) <= set(spans):
-        return False
-    found = [spans[name] for name in names]
-    assert len({each.trace for each in found}) == 1, spans
-    assert [each.parent for each in found[1:]] == [each.span for each in found[:-1]], spans
-    return True

@@ -10,21 +10,20 @@ from gnsq_like import Message
 from gnsq_like.contrib.asgi import with_readers
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.contrib.opentelemetry import Tracing
-from tests.support import traced
-from tests.support.notes import note
+from tests.support.notes import SUBJECT, note, note_spans
 
 nsq = NSQ(tracing=Tracing(cloud_events=["orders"]))
 _tracer = trace.get_tracer("tests")
 
 
 def create_app() -> Flask:
-    traced.install()
+    note_spans()
     app = Flask("traced")
     nsq.init_app(app)
 
     @app.post("/publish/orders/<name>")
     def publish(name: str) -> str:
-        with _tracer.start_as_current_span("request", attributes={traced.SUBJECT: name}):
+        with _tracer.start_as_current_span("request", attributes={SUBJECT: name}):
             nsq.publish("orders", {"name": name})
         return "ok"
 
@@ -39,6 +38,5 @@ def create_asgi() -> Any:
 @nsq.reader("orders", "book", max_in_flight=50)
 def book(message: Message) -> None:
     name = message.json()["name"]
-    trace.get_current_span().set_attribute(traced.SUBJECT, name)
-    with _tracer.start_as_current_span("query"):
-        note("booked", name)
+    trace.get_current_span().set_attribute(SUBJECT, name)
+    note("booked", name)

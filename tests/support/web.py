@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +35,17 @@ STOP_TIMEOUT = 100.0
 #: Whether to run rare cases too, and all requests of every test: in the profile that also searches longest.
 IS_THOROUGH = PROFILE == "thorough"
 thorough = pytest.mark.skipif(not IS_THOROUGH, reason="runs with GNSQ_LIKE_HYPOTHESIS=thorough")
+
+#: gunicorn's gthread as a parameter, where its workers drop no requests when they stop.
+GTHREAD = pytest.param(
+    "gthread",
+    marks=pytest.mark.skipif(
+        find_spec("gunicorn") is None or int(version("gunicorn").split(".")[0]) < 25,
+        reason="gthread workers of gunicorn before 25 drop accepted requests when they stop",
+    ),
+)
+#: For parameters: gevent, and gthread for all kinds that are not patched; sync differs little from it.
+WORKER_KINDS = ["gevent", GTHREAD, pytest.param("sync", marks=thorough)]
 
 APP = "tests.support.clicks_app:create_app()"
 

@@ -30,9 +30,9 @@ DATABASES = {
     }
 }
 if os.environ.get("NSQ_TRACING"):
-    from tests.support import traced
+    from tests.support.notes import note_spans
 
-    traced.install()
+    note_spans()
 if "TASKS" in os.environ:
     INSTALLED_APPS.append("gnsq_like.contrib.django.tasks")
     options = {"reader": {"max_attempts": 20, "max_in_flight": 8}, "outbox": True}

@@ -8,8 +8,7 @@ from opentelemetry import trace
 from gnsq_like.contrib.django import reader, signals
 from ledger.models import Line
 from tests.support import notes
-from tests.support.notes import note
-from tests.support.traced import SUBJECT
+from tests.support.notes import SUBJECT, note
 
 
 @reader("orders", "book", max_in_flight=50, concurrency=4)

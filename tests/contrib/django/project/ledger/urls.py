@@ -6,7 +6,7 @@ from opentelemetry import trace
 
 from gnsq_like.contrib.django import apublish, healthz, publish
 from ledger.models import Line
-from tests.support.traced import SUBJECT
+from tests.support.notes import SUBJECT
 
 tracer = trace.get_tracer("tests")
 
