@@ -27,7 +27,7 @@ from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import ReaderCounts, TopicFlow, TopicFlows
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.native import draw
-from gnsq_like.runtime.timer import Timer
+from gnsq_like.runtime.timer import Soon, Timer
 from gnsq_like.runtime.user_code import HookRunner
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,9 @@ class FlowControl:
             low_rdy_probe_timeout=options.low_rdy_probe_timeout,
         )
         self.hub_handle = hub_handle
-        self.loop: Any = hub_handle.hub.loop
+        self._run_callback: Callable[[Callable[[], None]], Any] = hub_handle.hub.loop.run_callback
+        #: Plan in the hub's next iteration.
+        self.plan_soon = Soon(hub_handle.hub.loop, self._account_and_plan)
         self._on_backoff = on_backoff
         self._overdue = Overdue(hooks) if hooks.wants("on_timeout") else None
         self._draw = draw
@@ -94,17 +96,13 @@ class FlowControl:
         #: None without a rate limit.
         self._limit = None if rate is None else RateLimit(rate, time.monotonic())
         self.topics = TopicFlows(options, counts)
-        #: The earliest end of a backoff block, at the last plan.
-        self._blocked_until: float | None = None
         #: Live subscriptions, and lost ones whose handlers still run, which count against max_in_flight.
         self.subscriptions: dict[Subscription, None] = {}
         #: Called when the last message in flight was answered; set by ``stopping``.
         self.on_drained: Callable[[], object] | None = None
         self._stopped = False
-        self._plan_due = False
-        #: Subscriptions whose RDY is to be adjusted at the end of this iteration of the hub.
+        #: Subscriptions whose RDY is to be adjusted at the end of this iteration of the hub, by ``_adjust``.
         self._unsettled: dict[Subscription, None] = {}
-        self._adjust_due = False
         self._timer = Timer(self._tick)
         #: The last plan; its turns of silent connections are carried on with.
         self._made: Plan[Subscription] = Plan()
@@ -224,7 +222,7 @@ class FlowControl:
         """
         if self._limit is not None:  # whose tokens come with time, without answers
             return self.in_flight >= max(1, int(_STARVED_SHARE * self._steering.max_in_flight))
-        return not (self._plan_due or self._made.grows) and any(
+        return not (self.plan_soon.due or self._made.grows) and any(
             each.in_flight > 0 and each.in_time >= min(each.rdy, max(1, int(_STARVED_SHARE * each.rdy)))
             for each in [subscription.charge for subscription in list(self.subscriptions) if subscription.alive]
         )
@@ -236,26 +234,18 @@ class FlowControl:
         """Unanswered messages of all connections. From any thread."""
         return sum(subscription.charge.in_flight for subscription in list(self.subscriptions))
 
-    def plan_soon(self) -> None:
-        """Plan in the hub's next iteration."""
-        if not self._plan_due and not self._stopped:
-            self._plan_due = True
-            self.loop.run_callback(self._plan_if_due)
+    def _account_and_plan(self) -> None:
+        self._account()
+        self.plan_now()
 
-    def _plan_if_due(self) -> None:
-        # In the hub.
-        if self._plan_due:
-            self._account(self.subscriptions)
-            self.plan_now()
-
-    def _account(self, subscriptions: Iterable[Subscription]) -> None:
+    def _account(self) -> None:
         """Account and write the FINs that are noted, so that what follows counts no answered message as in flight."""
-        for subscription in [each for each in subscriptions if each.finished]:  # a lost one leaves the table
+        for subscription in [each for each in self.subscriptions if each.finished]:  # a lost one leaves the table
             subscription.write_finished()
 
     def plan_now(self) -> None:
         """Make a plan and send its changes."""
-        self._plan_due = False
+        self.plan_soon.cancel()
         if self._stopped:
             return
         now = time.monotonic()
@@ -267,8 +257,10 @@ class FlowControl:
                 subscription.charge.sent(rdy, now)  # its RDY follows when the handlers have started
             else:
                 subscription.grant(rdy, now)
-        self._blocked_until = self.topics.blocked_until
-        self._arm(self.subscriptions, result.next_at)
+        for at in (result.next_at, self.topics.blocked_until):
+            if at is not None:
+                self._timer.set_by(at)
+        self._arm(self.subscriptions)
         self._made = result
         self._set_turns_timer(now)
 
@@ -350,16 +342,14 @@ class FlowControl:
             self._overdue.stop()
 
     def _adjust_soon(self, subscription: Subscription) -> None:
+        if not self._unsettled:
+            self._run_callback(self._adjust)
         self._unsettled[subscription] = None
-        if not self._adjust_due:
-            self._adjust_due = True
-            self.loop.run_callback(self._adjust)
 
     def _adjust(self) -> None:
         # In the hub, after the handlers of received messages have begun.
         for subscription in list(self._unsettled):
             subscription.write_finished()
-        self._adjust_due = False
         unsettled, self._unsettled = self._unsettled, {}
         if self._stopped:
             return
@@ -369,14 +359,13 @@ class FlowControl:
             if subscription.in_flight or subscription.level.due is not None:
                 self._arm((subscription,))
 
-    def _arm(self, subscriptions: Iterable[Subscription], at: float | None = None) -> None:
-        """Set the timer to ``at``, or to the next deadline or ``due`` of these subscriptions; too early is harmless.
+    def _arm(self, subscriptions: Iterable[Subscription]) -> None:
+        """Set the timer to the next deadline or ``due`` of these subscriptions; too early is harmless.
 
         The other subscriptions were armed before, and the timer checks all of them when it fires.
         """
-        due, slow_after = at, self._slow_after
-        if self._blocked_until is not None:
-            due = self._blocked_until if due is None else min(due, self._blocked_until)
+        due: float | None = None
+        slow_after = self._slow_after
         for subscription in subscriptions:
             for moment in (subscription.level.due, subscription.next_due(self._margin(subscription), slow_after)):
                 if moment is not None and (due is None or moment < due):
@@ -387,7 +376,7 @@ class FlowControl:
     def _tick(self) -> None:
         if self._stopped:
             return
-        self._account(self.subscriptions)
+        self._account()
         self._stood_still(self._timer)
         now = time.monotonic()
         for subscription in self.subscriptions:

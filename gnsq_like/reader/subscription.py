@@ -36,6 +36,7 @@ from gnsq_like.reader.touching import Touching
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.timer import Soon
 from gnsq_like.runtime.user_code import HookRunner
 from gnsq_like.wire.frames import RawMessage
 
@@ -57,13 +58,13 @@ class SubscriptionFlow(Protocol):
 
     hub_handle: HubHandle
     settings: Settings
+    plan_soon: Soon
 
     def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None: ...
     def answered(
         self, subscription: Subscription, messages: list[Message], stamps: list[int], outcome: Outcome
     ) -> None: ...
     def written(self) -> None: ...
-    def plan_soon(self) -> None: ...
 
 
 class Subscription:
@@ -99,9 +100,10 @@ class Subscription:
         self._slow: set[Message] = set()
         #: The ids of the last messages whose time was over, or nearly, before they were answered.
         self._overdue_ids: deque[str] = deque(maxlen=_MOST_OVERDUE_IDS)
-        #: The following three are set by begin().
+        #: The following two are set by begin().
         self.connection: Connection
         self.charge: Charge[Subscription]
+        #: Set by flow control, with :meth:`follow_traffic`.
         self.level: Level
         #: Settled when the last message in flight was answered; only of one that is to end before the Reader.
         self.drained: PendingReply | None = None
@@ -179,7 +181,6 @@ class Subscription:
             max_rdy=negotiated.max_rdy_count,
             round_trip=connection.round_trip,
         )
-        self.follow_traffic(True)
 
     def follow_traffic(self, wanted: bool) -> None:
         """Whether RDY may be less than the share; not with a rate limit, which allows few RDY commands."""
