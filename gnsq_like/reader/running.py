@@ -113,7 +113,7 @@ class Running:
             max_redial_delay=setup.options.max_redial_delay,
             surveyed=self._poller is None,
         )
-        self._watchdog = Watchdog(setup.name)
+        self._watchdog = Watchdog(setup.name, self.hub_handle)
         #: Settled when it has stopped.
         self.stopped = PendingReply()
         self._stop: Stop | None = None
@@ -221,7 +221,7 @@ class Running:
             self._keep()
             for subscription in list(self._table.values()):
                 subscription.connection.let_go(False, "its thread has ended")
-            self._watchdog.abandon()
+            self._watchdog.stop()
             self._table.clear()
             self.stopped.settle()
         logger.warning(
