@@ -32,12 +32,6 @@ from gnsq_like.runtime.user_code import HookRunner
 
 logger = logging.getLogger(__name__)
 
-#: Seconds before its deadline at which a message counts as overdue: nsqd checks every 0.1 s (docs/internals 2.5).
-_DEADLINE_MARGIN = 0.25
-#: At most this part of msg_timeout, which may be very short.
-_DEADLINE_MARGIN_SHARE = 0.1
-#: The round trip before it, but no more than this part of msg_timeout.
-_ROUND_TRIP_SHARE = 0.5
 #: Seconds after which a message is slow and leaves its connection's share, if there are several connections.
 _SLOW = 2.0
 
@@ -162,7 +156,8 @@ class FlowControl:
             judge = _VERDICTS.get(outcome, Backoff.inconclusive)
             for stamp in stamps:
                 self._changed(topic, judge(topic.backoff, stamp, now))
-        reserved, slow = subscription.unreserve(messages) if charge.reserved else (0, 0)
+        deadlines = subscription.deadlines
+        reserved, slow = deadlines.forget(messages) if charge.reserved or deadlines.touched else (0, 0)
         if self._limit is not None:
             self._spare_tokens(self._limit, subscription, count - reserved, now)
         freed = charge.answered(count, now, reserved=reserved, slow=slow)
@@ -367,7 +362,7 @@ class FlowControl:
         due: float | None = None
         slow_after = self._slow_after
         for subscription in subscriptions:
-            for moment in (subscription.level.due, subscription.next_due(self._margin(subscription), slow_after)):
+            for moment in (subscription.level.due, subscription.deadlines.next_look(slow_after)):
                 if moment is not None and (due is None or moment < due):
                     due = moment
         if due is not None:
@@ -380,7 +375,9 @@ class FlowControl:
         self._stood_still(self._timer)
         now = time.monotonic()
         for subscription in self.subscriptions:
-            overdue = subscription.reserve(now, self._margin(subscription), self._slow_after)
+            overdue, gone = subscription.deadlines.look(now, self._slow_after)
+            for message in gone:
+                subscription.forget(message)
             for message in overdue:
                 subscription.topic_flow.backoff.inconclusive(subscription.in_flight[message], now)
             if overdue:
@@ -410,16 +407,6 @@ class FlowControl:
         )
         if self._overdue is not None:
             self._overdue.add(messages)
-
-    @staticmethod
-    def _margin(subscription: Subscription) -> float:
-        """Seconds before its deadline, as the Reader knows it, at which a message counts as overdue.
-
-        nsqd sent it half a round trip before it arrived, and the RDY that is sent then takes another half.
-        """
-        timeout = subscription.msg_timeout
-        round_trip = min(subscription.charge.round_trip, _ROUND_TRIP_SHARE * timeout)
-        return min(_DEADLINE_MARGIN, _DEADLINE_MARGIN_SHARE * timeout) + round_trip
 
     @property
     def _slow_after(self) -> float:
