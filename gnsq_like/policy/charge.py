@@ -112,14 +112,12 @@ class Charge(Generic[K]):
     __slots__ = (
         "closing",
         "coming",
-        "delivered",
         "full_at",
         "idle_since",
         "in_flight",
         "key",
         "last_message_at",
         "max_rdy",
-        "proven_at",
         "quiet",
         "rdy",
         "reserved",
@@ -165,10 +163,6 @@ class Charge(Generic[K]):
         self.settled_at = NEVER
         #: start of its current or last turn (RDY 0 -> more, or more -> 1)
         self.turn_at = NEVER
-        #: when its first RDY 1 counts as working, even without a message
-        self.proven_at = NEVER
-        #: messages received in its current or last turn
-        self.delivered = 0
         #: seconds without a message at RDY >= 1 since its last one, those of the present turn not included
         self.quiet = 0.0
         #: start of the time without RDY
@@ -197,10 +191,9 @@ class Charge(Generic[K]):
 
     def received(self, n: int, now: float) -> bool:
         """`n` messages arrived in one pass. True if a new plan is needed."""
-        first = not self.delivered or now - self.idle_since >= self.settings.low_rdy_idle_timeout
+        first = self.last_message_at < self.turn_at or now - self.idle_since >= self.settings.low_rdy_idle_timeout
         self.quiet = 0.0
         self.in_flight += n
-        self.delivered += n
         self.idle_since = self.last_message_at = now
         if self.coming:
             self.coming = max(0, self.coming - n)
@@ -240,9 +233,6 @@ class Charge(Generic[K]):
             self.settled_at = now + self.settings.settling(self.round_trip)
             if rdy <= 1:
                 self.quiet = self._quiet(now)
-        if rdy and not self.rdy:
-            self.delivered = 0
-            self.proven_at = now + self.settings.settling(self.round_trip)
         if (rdy and not self.rdy) or (rdy == 1 and self.rdy > 1):
             self.turn_at = now
         if self.rdy and not rdy:
@@ -284,6 +274,11 @@ class Charge(Generic[K]):
         if not self.rdy or self.in_flight > self.reserved:
             return self.quiet
         return self.quiet + max(0.0, now - max(self.idle_since, self.turn_at))
+
+    @property
+    def proven_at(self) -> float:
+        """When its RDY counts as working, even without a message."""
+        return self.turn_at + self.settings.settling(self.round_trip)
 
     def is_fresh(self, now: float) -> bool:
         """Whether the connection is still unproven: no message ever, and RDY 1 not sent or sent a moment ago."""

@@ -214,9 +214,7 @@ class BatchCollector:
             if result is False:
                 error = NSQError("the handler returned False")
                 for message in messages:
-                    message._source.failed(message, error)
-                    if message.answer is None:
-                        message.requeue()
+                    message.fail(error)
                 text = "%r returned False: %d messages requeued"
                 logger.error(text, handler, len(messages), extra=_fields(messages))
                 return

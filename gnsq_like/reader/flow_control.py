@@ -27,17 +27,11 @@ from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import ReaderCounts, TopicFlow, TopicFlows
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.native import draw
-from gnsq_like.runtime.timer import Timer
+from gnsq_like.runtime.timer import Soon, Timer
 from gnsq_like.runtime.user_code import HookRunner
 
 logger = logging.getLogger(__name__)
 
-#: Seconds before its deadline at which a message counts as overdue: nsqd checks every 0.1 s (docs/internals 2.5).
-_DEADLINE_MARGIN = 0.25
-#: At most this part of msg_timeout, which may be very short.
-_DEADLINE_MARGIN_SHARE = 0.1
-#: The round trip before it, but no more than this part of msg_timeout.
-_ROUND_TRIP_SHARE = 0.5
 #: Seconds after which a message is slow and leaves its connection's share, if there are several connections.
 _SLOW = 2.0
 
@@ -85,7 +79,9 @@ class FlowControl:
             low_rdy_probe_timeout=options.low_rdy_probe_timeout,
         )
         self.hub_handle = hub_handle
-        self.loop: Any = hub_handle.hub.loop
+        self._run_callback: Callable[[Callable[[], None]], Any] = hub_handle.hub.loop.run_callback
+        #: Plan in the hub's next iteration.
+        self.plan_soon = Soon(hub_handle.hub.loop, self._account_and_plan)
         self._on_backoff = on_backoff
         self._overdue = Overdue(hooks) if hooks.wants("on_timeout") else None
         self._draw = draw
@@ -94,17 +90,13 @@ class FlowControl:
         #: None without a rate limit.
         self._limit = None if rate is None else RateLimit(rate, time.monotonic())
         self.topics = TopicFlows(options, counts)
-        #: The earliest end of a backoff block, at the last plan.
-        self._blocked_until: float | None = None
         #: Live subscriptions, and lost ones whose handlers still run, which count against max_in_flight.
         self.subscriptions: dict[Subscription, None] = {}
         #: Called when the last message in flight was answered; set by ``stopping``.
         self.on_drained: Callable[[], object] | None = None
         self._stopped = False
-        self._plan_due = False
-        #: Subscriptions whose RDY is to be adjusted at the end of this iteration of the hub.
+        #: Subscriptions whose RDY is to be adjusted at the end of this iteration of the hub, by ``_adjust``.
         self._unsettled: dict[Subscription, None] = {}
-        self._adjust_due = False
         self._timer = Timer(self._tick)
         #: The last plan; its turns of silent connections are carried on with.
         self._made: Plan[Subscription] = Plan()
@@ -164,7 +156,8 @@ class FlowControl:
             judge = _VERDICTS.get(outcome, Backoff.inconclusive)
             for stamp in stamps:
                 self._changed(topic, judge(topic.backoff, stamp, now))
-        reserved, slow = subscription.unreserve(messages) if charge.reserved else (0, 0)
+        deadlines = subscription.deadlines
+        reserved, slow = deadlines.forget(messages) if charge.reserved or deadlines.touched else (0, 0)
         if self._limit is not None:
             self._spare_tokens(self._limit, subscription, count - reserved, now)
         freed = charge.answered(count, now, reserved=reserved, slow=slow)
@@ -224,7 +217,7 @@ class FlowControl:
         """
         if self._limit is not None:  # whose tokens come with time, without answers
             return self.in_flight >= max(1, int(_STARVED_SHARE * self._steering.max_in_flight))
-        return not (self._plan_due or self._made.grows) and any(
+        return not (self.plan_soon.due or self._made.grows) and any(
             each.in_flight > 0 and each.in_time >= min(each.rdy, max(1, int(_STARVED_SHARE * each.rdy)))
             for each in [subscription.charge for subscription in list(self.subscriptions) if subscription.alive]
         )
@@ -236,26 +229,18 @@ class FlowControl:
         """Unanswered messages of all connections. From any thread."""
         return sum(subscription.charge.in_flight for subscription in list(self.subscriptions))
 
-    def plan_soon(self) -> None:
-        """Plan in the hub's next iteration."""
-        if not self._plan_due and not self._stopped:
-            self._plan_due = True
-            self.loop.run_callback(self._plan_if_due)
+    def _account_and_plan(self) -> None:
+        self._account()
+        self.plan_now()
 
-    def _plan_if_due(self) -> None:
-        # In the hub.
-        if self._plan_due:
-            self._account(self.subscriptions)
-            self.plan_now()
-
-    def _account(self, subscriptions: Iterable[Subscription]) -> None:
+    def _account(self) -> None:
         """Account and write the FINs that are noted, so that what follows counts no answered message as in flight."""
-        for subscription in [each for each in subscriptions if each.finished]:  # a lost one leaves the table
+        for subscription in [each for each in self.subscriptions if each.finished]:  # a lost one leaves the table
             subscription.write_finished()
 
     def plan_now(self) -> None:
         """Make a plan and send its changes."""
-        self._plan_due = False
+        self.plan_soon.cancel()
         if self._stopped:
             return
         now = time.monotonic()
@@ -267,8 +252,10 @@ class FlowControl:
                 subscription.charge.sent(rdy, now)  # its RDY follows when the handlers have started
             else:
                 subscription.grant(rdy, now)
-        self._blocked_until = self.topics.blocked_until
-        self._arm(self.subscriptions, result.next_at)
+        for at in (result.next_at, self.topics.blocked_until):
+            if at is not None:
+                self._timer.set_by(at)
+        self._arm(self.subscriptions)
         self._made = result
         self._set_turns_timer(now)
 
@@ -350,16 +337,14 @@ class FlowControl:
             self._overdue.stop()
 
     def _adjust_soon(self, subscription: Subscription) -> None:
+        if not self._unsettled:
+            self._run_callback(self._adjust)
         self._unsettled[subscription] = None
-        if not self._adjust_due:
-            self._adjust_due = True
-            self.loop.run_callback(self._adjust)
 
     def _adjust(self) -> None:
         # In the hub, after the handlers of received messages have begun.
         for subscription in list(self._unsettled):
             subscription.write_finished()
-        self._adjust_due = False
         unsettled, self._unsettled = self._unsettled, {}
         if self._stopped:
             return
@@ -369,16 +354,15 @@ class FlowControl:
             if subscription.in_flight or subscription.level.due is not None:
                 self._arm((subscription,))
 
-    def _arm(self, subscriptions: Iterable[Subscription], at: float | None = None) -> None:
-        """Set the timer to ``at``, or to the next deadline or ``due`` of these subscriptions; too early is harmless.
+    def _arm(self, subscriptions: Iterable[Subscription]) -> None:
+        """Set the timer to the next deadline or ``due`` of these subscriptions; too early is harmless.
 
         The other subscriptions were armed before, and the timer checks all of them when it fires.
         """
-        due, slow_after = at, self._slow_after
-        if self._blocked_until is not None:
-            due = self._blocked_until if due is None else min(due, self._blocked_until)
+        due: float | None = None
+        slow_after = self._slow_after
         for subscription in subscriptions:
-            for moment in (subscription.level.due, subscription.next_due(self._margin(subscription), slow_after)):
+            for moment in (subscription.level.due, subscription.deadlines.next_look(slow_after)):
                 if moment is not None and (due is None or moment < due):
                     due = moment
         if due is not None:
@@ -387,11 +371,13 @@ class FlowControl:
     def _tick(self) -> None:
         if self._stopped:
             return
-        self._account(self.subscriptions)
+        self._account()
         self._stood_still(self._timer)
         now = time.monotonic()
         for subscription in self.subscriptions:
-            overdue = subscription.reserve(now, self._margin(subscription), self._slow_after)
+            overdue, gone = subscription.deadlines.look(now, self._slow_after)
+            for message in gone:
+                subscription.forget(message)
             for message in overdue:
                 subscription.topic_flow.backoff.inconclusive(subscription.in_flight[message], now)
             if overdue:
@@ -421,16 +407,6 @@ class FlowControl:
         )
         if self._overdue is not None:
             self._overdue.add(messages)
-
-    @staticmethod
-    def _margin(subscription: Subscription) -> float:
-        """Seconds before its deadline, as the Reader knows it, at which a message counts as overdue.
-
-        nsqd sent it half a round trip before it arrived, and the RDY that is sent then takes another half.
-        """
-        timeout = subscription.msg_timeout
-        round_trip = min(subscription.charge.round_trip, _ROUND_TRIP_SHARE * timeout)
-        return min(_DEADLINE_MARGIN, _DEADLINE_MARGIN_SHARE * timeout) + round_trip
 
     @property
     def _slow_after(self) -> float:

@@ -342,9 +342,7 @@ class Handlers:
             if result is not None and (fault := undone(result)) is not None:
                 raise NSQError(f"the handler did nothing: {fault}")
             if result is False:
-                if message.answer is None:
-                    message.requeue()
-                message._source.failed(message, NSQError("the handler returned False"))
+                message.fail(NSQError("the handler returned False"))
                 logger.error(
                     "the handler of %s returned False: message %s requeued",
                     self._name,

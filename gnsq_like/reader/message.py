@@ -121,6 +121,7 @@ class Message:
         its time was over while no handler had it
     :ivar is_async: whether :meth:`enable_async` was called
     :ivar received_at: monotonic time of its arrival
+    :ivar touched_at: monotonic time of the last TOUCH, or of its arrival
     :ivar is_overdue: whether nsqd delivers it again now, or in a moment, because it was not answered in time
 
     As a context manager, it is finished at the end of the block, or requeued if the block raises (unless it was
@@ -135,9 +136,7 @@ class Message:
         "_data",
         "_id",
         "_is_left",
-        "_is_touched",
         "_source",
-        "_touched_at",
         "answer",
         "attempts",
         "body",
@@ -145,6 +144,7 @@ class Message:
         "is_overdue",
         "received_at",
         "timestamp_ns",
+        "touched_at",
     )
 
     # Set by _fill(). Those without underscore: see above.
@@ -154,17 +154,14 @@ class Message:
     answer: str | None
     is_async: bool
     received_at: float
+    touched_at: float
     is_overdue: bool
     # The others are for this room only.
     _id: bytes
     _source: Source
     _data: Any
-    #: Monotonic time of its arrival, or of the last TOUCH.
-    _touched_at: float
     #: Whether its handler, or the loop that took it, has gone on without answering it.
     _is_left: bool
-    #: Whether the Reader touches it.
-    _is_touched: bool
 
     def __init__(self, raw: RawMessage, source: Source, received_at: float) -> None:
         _fill([self], [raw], source, received_at)
@@ -231,7 +228,7 @@ class Message:
     @property
     def timeout_at(self) -> float:
         """Monotonic time at which nsqd delivers it again unless it is answered (docs/internals 1.7, 2.5)."""
-        deadline = self._touched_at + self._source.msg_timeout
+        deadline = self.touched_at + self._source.msg_timeout
         longest = self._source.max_msg_timeout
         return deadline if longest is None else min(deadline, self.received_at + longest)
 
@@ -363,5 +360,5 @@ def _fill(
         message.answer = None
         message._source = source
         message._data = _UNDECODED
-        message.received_at = message._touched_at = received_at
-        message.is_async = message.is_overdue = message._is_left = message._is_touched = False
+        message.received_at = message.touched_at = received_at
+        message.is_async = message.is_overdue = message._is_left = False

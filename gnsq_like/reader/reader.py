@@ -22,14 +22,10 @@ from gnsq_like.reader.message import Message, make_decoder
 from gnsq_like.reader.running import NOT_STARTED, Running, Setup
 from gnsq_like.reader.stopping import run_until_signal
 from gnsq_like.reader.topics import ReaderCounts, Topics
-from gnsq_like.runtime import owner
 from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.user_code import HookRunner, check_callable
 from gnsq_like.wire.names import encode_channel
 from gnsq_like.wire.negotiated import Authorized
-
-#: Seconds that the thread of a Reader gets to end after it, when the program ends.
-_THREAD_ENDS = 0.5
 
 #: With how many arguments each hook is called.
 _HOOKS = {
@@ -209,13 +205,6 @@ class Reader(KnownAttributes):
         if self._state in ("running", "stopping"):
             raise NotRunning(f"this Reader is {self._state}")
         self._running = Running(self._setup, self._counts)
-        owner.register(
-            self,
-            Reader._forked,
-            busy=Reader._count_busy,
-            begin_to_end=Reader._begin_to_stop_at_exit,
-            wait=Reader._wait_at_exit,
-        )
         self._running.start()
 
     def run(self, *, stop_timeout: float = 30.0) -> None:
@@ -283,30 +272,6 @@ class Reader(KnownAttributes):
         """Call ``callback`` when it has stopped, in its hub; it must not switch. Never switches."""
         if self._running is not None:
             self._running.stopped.link(callback)
-
-    # -- for ``owner``
-
-    def _count_busy(self) -> int:
-        return 0 if self._running is None else self._running.handlers.busy
-
-    def _begin_to_stop_at_exit(self, timeout: float) -> bool:
-        running = self._running
-        if running is None or running.state == "stopped" or not running.hub_handle.lives:
-            return False
-        running.stop_soon(timeout)
-        return True
-
-    def _wait_at_exit(self, timeout: float) -> None:
-        running = self._running
-        if self.wait(timeout) and running is not None:
-            running.hub_handle.join_thread(min(timeout, _THREAD_ENDS))
-
-    def _forked(self, loop_lives: bool) -> None:
-        """In the child, this Reader is stopped until started. Never switches."""
-        if self._state in ("running", "stopping"):
-            self._counts = ReaderCounts()
-        if self._running is not None:
-            self._running.forked(loop_lives)
 
     def __enter__(self) -> Reader:
         self.start()

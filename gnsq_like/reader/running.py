@@ -23,7 +23,7 @@ import gevent
 
 from gnsq_like.addresses import Address
 from gnsq_like.discovery.redial import Redialer, Target
-from gnsq_like.errors import NsqdError, NSQError, check_seconds
+from gnsq_like.errors import NsqdError, NSQError
 from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.flow_control import FlowControl, Steering
 from gnsq_like.reader.handlers import Handler, Handlers
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import TopicsPoller
 
 logger = logging.getLogger(__name__)
+
+#: Seconds that its thread gets to end after it, when the program ends.
+_THREAD_ENDS = 0.5
 
 #: The end of nsqd's text where it does not know a message as in flight, while another reason is another consumer.
 _UNKNOWN = "ID not in flight"
@@ -113,7 +116,7 @@ class Running:
             max_redial_delay=setup.options.max_redial_delay,
             surveyed=self._poller is None,
         )
-        self._watchdog = Watchdog(setup.name)
+        self._watchdog = Watchdog(setup.name, self.hub_handle)
         #: Settled when it has stopped.
         self.stopped = PendingReply()
         self._stop: Stop | None = None
@@ -152,6 +155,13 @@ class Running:
 
     def start(self) -> None:
         """Start connecting. Never switches. Next: :meth:`stop_soon`."""
+        owner.register(
+            self,
+            Running.forked,
+            busy=lambda running: running.handlers.busy,
+            begin_to_end=Running.stop_at_exit,
+            wait=Running.wait_at_exit,
+        )
         self._watchdog.start()
         self._redialer.start()
         if self._poller is not None:
@@ -160,12 +170,8 @@ class Running:
     def steer(self) -> None:
         """Apply the settings that were changed. From any thread; never switches."""
         if not self.hub_handle.here:
-            self.hub_handle.call(self._steer)
-        else:
-            self._steer()
-
-    def _steer(self) -> None:
-        if self.state == "running":
+            self.hub_handle.call(self.steer)
+        elif self.state == "running":
             self.flow.steered()
             self.handlers.set_concurrency(self._setup.concurrency)
 
@@ -174,29 +180,35 @@ class Running:
 
         :param timeout: seconds for running handlers; a further call can only shorten them
         """
-        check_seconds("timeout", timeout)
-        if self.hub_handle.here:
-            self._begin_to_stop(timeout)
-        elif self.hub_handle.lives:
-            self.hub_handle.call(self._begin_to_stop, timeout)
-        else:
+        if not self.hub_handle.lives:
             self._abandon()
+        elif not self.hub_handle.here:
+            self.hub_handle.call(self.stop_soon, timeout)
+        elif self._stop is not None:
+            self._stop.hasten(time.monotonic() + timeout)
+        elif not self.stopped.done:
+            self._stop = Stop(self._setup.name, self.flow, self.handlers, time.monotonic() + timeout)
+            self._stop.begin(list(self._table.values()))
+            # In a greenlet of its own, so that a killed caller of stop() does not interrupt it.
+            gevent.spawn(self._end, self._stop)
+
+    def stop_at_exit(self, timeout: float) -> bool:
+        """For ``owner``: begin to stop; False if there is nothing to wait for. Never switches."""
+        if self.stopped.done or not self.hub_handle.lives:
+            return False
+        self.stop_soon(timeout)
+        return True
+
+    def wait_at_exit(self, timeout: float) -> None:
+        """For ``owner``: wait until it has stopped, and its thread has ended. May block."""
+        if self.wait(timeout):
+            self.hub_handle.join_thread(min(timeout, _THREAD_ENDS))
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until it has stopped; False after ``timeout`` seconds. From any thread; may switch, or block."""
         if not self.hub_handle.wait(self.stopped, timeout) and not self.hub_handle.lives:
             self._abandon()
         return self.stopped.done
-
-    def _begin_to_stop(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        if self._stop is not None:
-            self._stop.hasten(deadline)
-        elif not self.stopped.done:
-            self._stop = Stop(self._setup.name, self.flow, self.handlers, deadline)
-            self._stop.begin(list(self._table.values()))
-            # In a greenlet of its own, so that a killed caller of stop() does not interrupt it.
-            gevent.spawn(self._end, self._stop)
 
     def _end(self, stop: Stop) -> None:
         try:
@@ -221,7 +233,7 @@ class Running:
             self._keep()
             for subscription in list(self._table.values()):
                 subscription.connection.let_go(False, "its thread has ended")
-            self._watchdog.abandon()
+            self._watchdog.stop()
             self._table.clear()
             self.stopped.settle()
         logger.warning(
@@ -232,6 +244,7 @@ class Running:
         """For ``owner``: in the child, this has stopped. Never switches."""
         if self.stopped.done:
             return
+        self._counts.clear()
         self._keep()
         if loop_lives:
             self.flow.stop()
@@ -241,7 +254,7 @@ class Running:
             self.handlers.forked_child()
             self._watchdog.stop()
             for subscription in self._table.values():
-                subscription.stop_touching()
+                subscription.deadlines.stop_touching()
         self.flow.subscriptions = {}
         self._table.clear()
         self.stopped.forget()  # who waits for it does so in the parent
@@ -294,7 +307,7 @@ class Running:
         """
         self._report(subscription.address, error)
         unknown = error.code in ("E_FIN_FAILED", "E_REQ_FAILED") and error.detail.endswith(_UNKNOWN)
-        unknown = unknown and not subscription.was_overdue(error)
+        unknown = unknown and not subscription.deadlines.was_overdue(error)
         if unknown and self.state == "running" and subscription.drained is None:
             logger.info("%r is renewed, because nsqd may count a message in flight that is answered", subscription)
             # Now: several answers may be refused in one read.
@@ -323,7 +336,7 @@ class Running:
             # nsqd sends this for a wrong secret and for an unreachable auth server; this secret was accepted before.
             return False
         self.error = error
-        self._begin_to_stop(0.0)
+        self.stop_soon(0.0)
         return True
 
     # -- messages for loops and threads -------------------------------------------------------------
@@ -398,7 +411,7 @@ class Running:
         if self._table.get(target) is not subscription:
             return  # it had not subscribed
         del self._table[target]
-        subscription.stop_touching()
+        subscription.deadlines.stop_touching()
         for message in self.handlers.take_from(subscription.in_flight):
             subscription.drop(message)
         subscription.drop_left()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -29,23 +28,19 @@ from gnsq_like.policy.board import Mode
 from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.delays import requeue_delay
 from gnsq_like.policy.level import Level, Renewal
+from gnsq_like.reader.deadlines import Deadlines
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.message import Message, Outcome, make_messages
 from gnsq_like.reader.topics import TopicFlow
-from gnsq_like.reader.touching import Touching
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.timer import Soon
 from gnsq_like.runtime.user_code import HookRunner
 from gnsq_like.wire.frames import RawMessage
 
 logger = logging.getLogger(__name__)
 
-#: As many as nsqd has in flight for a connection at most.
-_MOST_OVERDUE_IDS = 2500
-
-#: Seconds within which nsqd finds that a message was not answered in time (docs/internals 2.5).
-_QUEUE_SCAN = 0.1
 #: nsqd's default of output-buffer-timeout in seconds, if its reply leaves it out (docs/internals 7.1).
 _BUFFER_TIMEOUT = 0.25
 #: Instead of the stamp of a message that is not in flight any more.
@@ -57,13 +52,13 @@ class SubscriptionFlow(Protocol):
 
     hub_handle: HubHandle
     settings: Settings
+    plan_soon: Soon
 
     def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None: ...
     def answered(
         self, subscription: Subscription, messages: list[Message], stamps: list[int], outcome: Outcome
     ) -> None: ...
     def written(self) -> None: ...
-    def plan_soon(self) -> None: ...
 
 
 class Subscription:
@@ -94,14 +89,11 @@ class Subscription:
         self.decode = handlers.decode
         #: Unanswered messages, the oldest first, with their stamps for backoff.
         self.in_flight: dict[Message, int] = {}
-        self._touching = Touching(self.in_flight, self.touch)
-        #: Those that the charge reserves before their deadline.
-        self._slow: set[Message] = set()
-        #: The ids of the last messages whose time was over, or nearly, before they were answered.
-        self._overdue_ids: deque[str] = deque(maxlen=_MOST_OVERDUE_IDS)
         #: The following three are set by begin().
         self.connection: Connection
         self.charge: Charge[Subscription]
+        self.deadlines: Deadlines
+        #: Set by flow control, with :meth:`follow_traffic`.
         self.level: Level
         #: Settled when the last message in flight was answered; only of one that is to end before the Reader.
         self.drained: PendingReply | None = None
@@ -179,7 +171,7 @@ class Subscription:
             max_rdy=negotiated.max_rdy_count,
             round_trip=connection.round_trip,
         )
-        self.follow_traffic(True)
+        self.deadlines = Deadlines(self.in_flight, self.charge, self.msg_timeout, self.touch)
 
     def follow_traffic(self, wanted: bool) -> None:
         """Whether RDY may be less than the share; not with a rate limit, which allows few RDY commands."""
@@ -237,69 +229,6 @@ class Subscription:
         rdy = self.level.command(self.charge, now)
         if rdy is not None and self.connection.set_rdy(rdy):
             self.level.sent(rdy, now)
-
-    # -- deadlines ----------------------------------------------------------------------------------
-
-    def reserve(self, now: float, margin: float, slow_after: float) -> list[Message]:
-        """Take the messages whose handlers take long out of the share. Plan, and :meth:`adjust`, if ``reserved`` grew.
-
-        Dropped messages that nsqd has taken back leave ``in_flight``.
-
-        :param margin: seconds before the deadline at which a message counts as overdue
-        :param slow_after: seconds after which a message counts as slow
-        :returns: the messages that nsqd is about to requeue; their handlers keep their places
-        """
-        overdue: list[Message] = []
-        slow: list[Message] = []
-        gone: list[Message] = []
-        for message in self.in_flight:
-            if message.received_at + min(slow_after, self.msg_timeout - margin) > now:
-                break  # the others arrived later, and TOUCH only adds time
-            if message.is_overdue:
-                if message.answer == "LOST" and _free_at(message) <= now:
-                    gone.append(message)
-                continue
-            if message.timeout_at - margin <= now:
-                message.is_overdue = True
-                overdue.append(message)
-                self._overdue_ids.append(message.id)
-            elif message.received_at + slow_after <= now and message not in self._slow:
-                slow.append(message)
-        if overdue or slow:
-            were_slow = self._slow.intersection(overdue)
-            self._slow.difference_update(were_slow)
-            self._slow.update(slow)
-            grown = len(slow) - len(were_slow)
-            self.charge.reserve(len(overdue) + grown, now, slow=grown)
-        for message in gone:
-            self._forget(message)
-        return overdue
-
-    def was_overdue(self, error: NsqdError) -> bool:
-        """Whether nsqd refused an answer because the message's time was over: ``FIN 0123456789abcdef failed …``."""
-        return bool(set(error.detail.split()).intersection(self._overdue_ids))
-
-    def unreserve(self, messages: list[Message]) -> tuple[int, int]:
-        """How many of these, which are about to leave ``in_flight``, were reserved, and of these slow."""
-        slow = self._slow.intersection(messages)
-        self._slow -= slow
-        return len(slow) + sum(message.is_overdue for message in messages), len(slow)
-
-    def next_due(self, margin: float, slow_after: float) -> float | None:
-        """When :meth:`reserve` may find the next message, or None."""
-        due: float | None = None
-        for message in self.in_flight:
-            if message.is_overdue:
-                if message.answer == "LOST":
-                    due = _free_at(message) if due is None else min(due, _free_at(message))
-                continue
-            at = message.timeout_at - margin
-            if message not in self._slow:
-                at = min(at, message.received_at + slow_after)
-            due = at if due is None else min(due, at)
-            if message._touched_at == message.received_at and message not in self._slow:
-                break  # the others arrived later
-        return due
 
     # -- answers, from any thread -------------------------------------------------------------------
 
@@ -371,22 +300,18 @@ class Subscription:
         if message not in self.in_flight or now >= message.timeout_at:
             logger.debug("touch of message %s is too late; nsqd delivers it again", message.id)
         elif self.connection.touch(message._id):
-            message._touched_at = now
+            message.touched_at = now
             if message.is_overdue:
                 message.is_overdue = False
                 self.charge.reserve(-1, now)
                 self._flow.plan_soon()
-
-    def stop_touching(self) -> None:
-        """Its connection has ended, or this is a forked child. Never switches."""
-        self._touching.stop()
 
     def touch_until_answered(self, message: Message) -> None:
         """TOUCH in time, as long as it is in flight. Never switches."""
         if native.thread_id() != self._thread:
             self._flow.hub_handle.call(self.touch_until_answered, message)
         elif message in self.in_flight:
-            self._touching.add(message)
+            self.deadlines.touch_until_answered(message)
 
     def drop(self, message: Message) -> None:
         """Drop a message without an answer; nsqd delivers it again, because its connection or its time is over.
@@ -400,9 +325,10 @@ class Subscription:
         if self.alive and message.is_overdue and not self.charge.closing:
             self._flow.plan_soon()  # which looks at when its place is free
         else:
-            self._forget(message)
+            self.forget(message)
 
-    def _forget(self, message: Message) -> None:
+    def forget(self, message: Message) -> None:
+        """A dropped message leaves its place. Never switches."""
         stamp = self.in_flight.pop(message, _GONE)
         if stamp != _GONE:
             self._flow.answered(self, [message], [stamp], Outcome.LOST)
@@ -418,7 +344,7 @@ class Subscription:
     def forget_dropped(self) -> None:
         """The messages that were dropped need no place: there is no RDY any more. Never switches."""
         for message in [each for each in self.in_flight if each.answer == "LOST"]:
-            self._forget(message)
+            self.forget(message)
 
     def answer_rest(self) -> int:
         """At the end of a stop: write the answers that were given, and requeue all other messages. Never switches.
@@ -463,8 +389,3 @@ class Subscription:
                 message.id,
                 self.address,
             )
-
-
-def _free_at(message: Message) -> float:
-    """When nsqd has certainly taken back a message that was dropped: the end of its place."""
-    return message.timeout_at + _QUEUE_SCAN

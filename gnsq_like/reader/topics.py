@@ -107,6 +107,12 @@ class ReaderCounts:
         """The topic is gone; its counts stay in the total."""
         self._gone.add(self.by_topic.pop(topic))
 
+    def clear(self) -> None:
+        """Begin anew."""
+        self.by_topic.clear()
+        self._gone = MessageCounts()
+        self.reconnects = 0
+
     @property
     def total(self) -> MessageCounts:
         """The counts of all topics. From any thread."""

@@ -53,6 +53,11 @@ class Soon:
         if self._callback is None or not self._callback.pending:
             self._callback = self._run_callback(self._function)
 
+    def cancel(self) -> None:
+        """The call is not needed any more, if it was asked for. Never switches."""
+        if self._callback is not None:
+            self._callback.stop()
+
 
 class Timer:
     """Calls ``callback`` once at the time it is set to.

@@ -146,7 +146,7 @@ SETTLED = NOW + SETTINGS.settle_minimum
 def busy(key: object, *, rdy: int = 0, in_flight: int = 0, **attributes: object) -> Charge[Any]:
     """A connection whose turn and last message were a moment ago."""
     made = Charge(key, 0.0, SETTINGS)
-    made.rdy, made.in_flight, made.delivered = rdy, in_flight, 1
+    made.rdy, made.in_flight = rdy, in_flight
     made.turn_at = made.idle_since = made.last_message_at = NOW
     for name, value in attributes.items():
         setattr(made, name, value)

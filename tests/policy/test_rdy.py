@@ -26,7 +26,6 @@ def charge(key: object, *, rdy: int = 0, in_flight: int = 0, seen: float = 0.0, 
     made.rdy, made.in_flight = rdy, in_flight
     made.turn_at = seen
     made.idle_since = made.last_message_at = made.full_at = seen
-    made.delivered = 1
     for name, value in attributes.items():
         setattr(made, name, value)
     return made
@@ -454,7 +453,7 @@ def test_ties_are_broken_by_chance() -> None:
 
 
 def test_a_silent_holder_gives_up_after_the_probe_timeout_while_there_is_traffic() -> None:
-    holder, other = charge("holder", rdy=1, seen=-0.24, delivered=0), charge("other", seen=-20.0)
+    holder, other = charge("holder", rdy=1, seen=-0.24), charge("other", seen=-20.0)
     asked = ask([holder, other], 1)
     assert asked.changes == []
     assert asked.next_at == pytest.approx(0.01)
@@ -613,7 +612,6 @@ def snapshots(draw: st.DrawFn) -> tuple[list[Charge[Any]], int, Mode, int]:
         made.idle_since = max(made.turn_at, made.idle_since) - rng.choice([0.0, 0.1, 0.26, 11.0])
         if made.in_flight or rng.random() < 0.6:
             made.last_message_at = made.idle_since
-            made.delivered = rng.choice([0, 1, 50])
         if rng.random() < 0.3:
             made.coming = rng.randint(0, 5)
             made.settled_at = rng.choice([-0.01, 0.002, 0.05])

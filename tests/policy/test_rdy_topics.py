@@ -26,7 +26,6 @@ def charge(topic: str, key: object, *, rdy: int = 0, in_flight: int = 0, seen: f
     made.rdy, made.in_flight = rdy, in_flight
     if seen is not None:
         made.turn_at = made.idle_since = made.last_message_at = seen
-        made.delivered = 1
     return made
 
 

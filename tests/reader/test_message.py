@@ -108,9 +108,9 @@ def test_the_deadline_moves_with_touches_up_to_nsqds_maximum(message, source):
     message.touch()
     assert source.answers == [("touch", ID)]
     assert message.timeout_at == 160.0  # nothing was sent yet
-    message._touched_at = 130.0  # as its subscription notes
+    message.touched_at = 130.0  # as its subscription notes
     assert message.timeout_at == 190.0
-    message._touched_at = 990.0
+    message.touched_at = 990.0
     assert message.timeout_at == 1000.0
     source.max_msg_timeout = None
     assert message.timeout_at == 1050.0

@@ -8,8 +8,10 @@ from itertools import pairwise
 from random import Random
 
 import gevent
+import gevent.event
 import pytest
 
+from gnsq_like import Message
 from gnsq_like.policy.charge import Settings
 from tests.simulation import Cluster, simulated
 from tests.simulation.oracles import used_at
@@ -66,6 +68,41 @@ def test_g1_a_connection_that_came_too_late_for_any_gets_its_share_when_the_othe
     assert scene.rdys == [2, 2]
     scene.run(55.0)
     assert scene.handled == 200
+
+
+@pytest.mark.parametrize("seed", range(4))
+@simulated(nsqds=3, mem_queue_size=1_000_000)
+def test_g1_a_raised_max_in_flight_is_used_although_processes_stand_still(cluster: Cluster, seed: int) -> None:
+    """Handlers hold their places for long: 6 of them while max_in_flight is 6, and 20 when it is 20."""
+    random, gate, inside = Random(seed), gevent.event.Event(), [0]
+    processes = [cluster.world.main, *(nsqd.process for nsqd in cluster.nsqds)]
+
+    def handler(_message: Message) -> None:
+        inside[0] += 1
+        gate.wait()
+        inside[0] -= 1
+
+    def stand_still() -> None:
+        while True:
+            gevent.sleep(random.expovariate(0.5))
+            random.choice(processes).stand_still(5 * random.random())
+
+    reader = cluster.reader("t", "c", handler, max_in_flight=60)
+    for number in range(3):
+        cluster.publish("t", *[b"x"] * 100, nsqd=number)
+    cluster.closing.append(cluster.world.process("disturber").spawn(stand_still).kill)
+    cluster.wait(lambda: inside[0] == 60, 30.0)
+    gevent.sleep(6 * random.random())
+    reader.max_in_flight = 6
+    gevent.sleep(6 * random.random())
+    gate.set()
+    gate.clear()
+    cluster.wait(lambda: inside[0] == 6, 30.0)
+    gevent.sleep(6 * random.random())
+    reader.max_in_flight = 20
+    cluster.wait(lambda: inside[0] == 20, 30.0)
+    gate.set()
+    cluster.wait(lambda: reader.stats()["finished"] == 300, 120.0)
 
 
 @pytest.mark.parametrize(

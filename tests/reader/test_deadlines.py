@@ -46,7 +46,6 @@ def test_it_ends_where_nsqd_takes_no_more(cluster: Cluster) -> None:
     assert not held[0].is_lost
     gevent.sleep(0.02)
     assert held[0].is_lost
-    assert not held[0]._is_touched
     cluster.nsqds[0].stop()
     cluster.wait(lambda: held[0].answer == "LOST")
     assert not reader.stats()["in_flight"]
