@@ -3,6 +3,21 @@
 ``register(spark)`` makes the format known to a session; if gnsq_like is installed for Spark's Python,
 ``format("nsq")`` works without it. ``py_files(path)`` writes a file for ``--py-files``, for executors that lack
 gnsq_like. ``java`` finds a Java for Spark. Importing this package does not import pyspark.
+
+The way of a batch, from nsqd into the table of a pipeline::
+
+    driver     source.driver     how much waits in each nsqd? A plan, written into the stage
+    Spark                        writes the plan into its checkpoint: the batch exists
+    tasks      source.executor   for each part of the plan: receive, write a segment into the stage, FIN, ..., END
+                                 rows come from segments alone, so a part gives the same rows whenever it is read
+    tasks      pipeline.parse    bodies become columns, or a reason for which they are rejected
+    driver     pipeline.batches  the table, then rejected messages and dead letters, then metrics:
+    tasks      tables, sink        files that belong to no table yet, and messages
+    driver     tables              one commit, with the batch's number; a directory of the batch for plain Parquet
+    Spark                        notes in its checkpoint that the batch is done
+    driver     source.driver     with the next batch: removes this one from the stage
+
+Whoever is killed at whichever point: Spark repeats a batch that it has not noted as done, from the same plan.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pyarrow import parquet
 from gnsq_like.spark.pipeline.config import LimitOptions, Pipeline
 from gnsq_like.spark.pipeline.metrics import CLASSES, COLUMNS, Group, MinuteMetrics, fold
 from gnsq_like.spark.pipeline.paths import batch_name, batch_path
-from gnsq_like.spark.source.plan import Depth
+from gnsq_like.spark.source.plan import Depth, Queue
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.spark.watch.live_server import LiveServer
 from gnsq_like.spark.watch.run_status import RunStatus
@@ -83,8 +83,11 @@ class Run:
     """A run that is told what it sees."""
 
     def __init__(self, **options: Any) -> None:
-        self.status = RunStatus("clicks <b>", LimitOptions(**options), BEGAN)
-        self.status.runs(BEGAN)
+        #: The time of day; the test moves it.
+        self.now = BEGAN
+        of = TopicChannel("clicks", "table")
+        self.status = RunStatus("clicks <b>", LimitOptions(**options), [of], clock=lambda: self.now)
+        self.status.runs()
 
     def wrote(self, number: int, **figures: Any) -> None:
         """Write a batch (``pipeline_tables.batch``), in a second."""
@@ -95,11 +98,12 @@ class Run:
     ) -> Mapping[str, Any]:
         """Look ``seconds`` after the beginning, so many times a second apart; the status then."""
         given = {"127.0.0.1:4150": 0} if depths is None else depths
-        found = {address: Depth(count, 1) for address, count in given.items() if count is not None}
+        of = TopicChannel("clicks", "table")
+        found = {Queue(of, address): Depth(count, 1) for address, count in given.items() if count is not None}
         away = [address for address, count in given.items() if count is None]
         for number in range(times):
-            at = BEGAN + seconds + number
-            self.status.look({TopicChannel("clicks", "table"): found}, away, is_busy=busy, duplicates=0, now=at)
+            self.now = BEGAN + seconds + number
+            self.status.look(found, away, is_busy=busy, duplicates=0)
         return self.status.current
 
 

@@ -13,7 +13,8 @@ Why every message is written exactly once: Spark repeats a batch if it was kille
 source then gives the same rows, with the same ``seen_at``. So each batch writes into directories of its own, named
 after the query and the batch's number, and overwrites them: first rows (``data``), then rejected messages
 (``rejected``), then metrics. A batch that was killed half-way is replaced as a whole; a complete one is replaced by the
-same content. Only the dead-letter topic cannot take anything back: it is at-least-once.
+same content. A table of Delta or Iceberg has a commit for each batch instead, with the batch's number, and takes it
+once. Only the dead-letter topic cannot take anything back: it is at-least-once.
 """
 
 from __future__ import annotations

@@ -271,7 +271,7 @@ class Pipeline:
         """The dead letters' options, read; None if there are none. Raises InvalidOption."""
         if not self.dead_letters:
             return None
-        options = _parsed(SinkOptions, self.dead_letters_given, "dead_letters")
+        options = _parsed(SinkOptions, self.at_source(self.dead_letters), "dead_letters")
         if options.topic is None:
             raise InvalidOption("dead_letters.topic", None, "it must be given, or leave the table out")
         if self.source_options.channel_of(options.topic) is not None:
@@ -280,15 +280,13 @@ class Pipeline:
             )
         return options
 
-    @property
-    def dead_letters_given(self) -> dict[str, str]:
-        """The dead letters' options as they are passed to Spark; with the source's nsqds if they name none."""
-        given = dict(self.dead_letters)
-        named = {name.lower() for name in given}
-        if not any(name.lower() in named for name in _ADDRESSES):
-            theirs = {name.lower(): value for name, value in self.source.items()}
-            given.update({name: theirs[name.lower()] for name in _ADDRESSES if name.lower() in theirs})
-        return given
+    def at_source(self, given: Mapping[str, str]) -> dict[str, str]:
+        """A sink's options, with the source's nsqds and how it connects to them, if they name no nsqds."""
+        given = {name.lower(): value for name, value in given.items()}
+        if any(name in given for name in _ADDRESSES):
+            return given
+        theirs = {name.lower(): value for name, value in self.source.items()}
+        return {name: value for name, value in theirs.items() if name in _ADDRESSES or name.startswith("nsq.")} | given
 
     @property
     def title(self) -> str:

@@ -22,18 +22,15 @@ import gevent
 from pyarrow import fs
 
 from gnsq_like.spark.pipeline.config import TableOptions
+from gnsq_like.spark.pipeline.destinations import table_of
 from gnsq_like.spark.pipeline.owners import care_claimed
+from gnsq_like.spark.tables.committed_table import Care
 from gnsq_like.spark.tables.data_file import TableError, directories, file_system, hour_of
 
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline.config import Pipeline
 
 logger = logging.getLogger(__name__)
-
-
-_HOUR, _DAY = 3600.0, 86400.0
-#: The formats' defaults of keep_versions, in seconds. Each commit to an Iceberg table writes all of its snapshots.
-_KEEP_VERSIONS = {"delta": 7 * _DAY, "iceberg": 6 * _HOUR}
 
 
 def maintain_tables(
@@ -74,8 +71,6 @@ def _tables(pipeline: Pipeline) -> list[tuple[str, Pipeline]]:
     """The tables for rows, with their names. Topics that a pattern has found are known by their directories."""
     if not pipeline.is_by_topic:
         return [("data", pipeline)]
-    from gnsq_like.spark.tables.data_file import directories
-
     # "date=" is of a table that all topics shared once.
     names = (name for name in directories(pipeline.place("data")) if not name.startswith((".", "_", "date=")))
     found = {unquote(name) for name in names}
@@ -84,48 +79,13 @@ def _tables(pipeline: Pipeline) -> list[tuple[str, Pipeline]]:
 
 def _care_of_data(pipeline: Pipeline, options: TableOptions, now: datetime, stop: Callable[[], bool]) -> Iterator[str]:
     keep_from = None if options.keep_data is None else _full_hour(now - timedelta(seconds=options.keep_data))
-    before = now - timedelta(seconds=options.compact_after)
-    if pipeline.format == "parquet":
-        if keep_from is not None:
-            yield from _drop_hours(pipeline.place("data"), keep_from, stop)
-    else:
-        yield from _care_of_committed(pipeline, options, now, stop, before, keep_from)
-
-
-def _care_of_committed(
-    pipeline: Pipeline,
-    options: TableOptions,
-    now: datetime,
-    stop: Callable[[], bool],
-    before: datetime,
-    keep_from: datetime | None,
-) -> Iterator[str]:
-    from gnsq_like.spark.pipeline.destinations import table_of
-
-    keep_versions = timedelta(seconds=_or(options.keep_versions, _KEEP_VERSIONS[pipeline.format]))
     table = table_of(pipeline)
-    if pipeline.format == "delta":
-        from gnsq_like.spark.tables import delta
-
-        assert isinstance(table, delta.DeltaLakeTable)
-        yield from delta.care(
-            table,
-            now,
-            target=options.target_size,
-            compact_before=before,
-            keep_from=keep_from,
-            keep_versions=keep_versions,
-            stop=stop,
-        )
-    else:
-        from gnsq_like.spark.tables import iceberg
-
-        assert isinstance(table, iceberg.IcebergTable)
-        yield from iceberg.care(table, now, keep_from=keep_from, keep_versions=keep_versions, stop=stop)
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
+    if table is not None:
+        keep_versions = None if options.keep_versions is None else timedelta(seconds=options.keep_versions)
+        compact_before = now - timedelta(seconds=options.compact_after)
+        yield from table.maintain(Care(now, keep_from, keep_versions, compact_before, options.target_size, stop))
+    elif keep_from is not None:
+        yield from _drop_hours(pipeline.place("data"), keep_from, stop)
 
 
 def _full_hour(at: datetime) -> datetime:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gnsq_like.errors import InvalidOption, NSQError
@@ -27,8 +28,9 @@ from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.run import check_settings, session_for
 from gnsq_like.spark.pipeline.transform import first_line
-from gnsq_like.spark.sink import SinkOptions
+from gnsq_like.spark.sink import Publishing, SinkOptions
 from gnsq_like.spark.tables.data_file import hour_of
+from gnsq_like.spark.tasks import run_in_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,15 +93,15 @@ def replay(
         raise InvalidOption("from", start.isoformat(), f"it must be before {end.isoformat()}, both with a time zone")
     target = _into_table(pipeline, into, rejected) if into else pipeline
     check_settings(pipeline)
-    sink: dict[str, str] = {}
+    sink = None
     if topic:
-        sink, options = sink_of(pipeline, topic)
-        check_sink(options)
+        sink = parse_options(SinkOptions, pipeline.at_source({"topic": topic}))
+        check_sink(sink)
     with session_for(pipeline, spark, master, log_level) as session:
         register(session)
         replayed = Replayed()
         try:
-            step = _Publish(sink) if topic else _Into(target)
+            step = _Into(target) if sink is None else partial(_publish, sink)
             for batch in _complete_batches(pipeline, session, "rejected" if rejected else "archive", start, end):
                 replayed = step(_rows(session, batch.directory, start, end, where), batch, replayed)
                 watch(replayed)
@@ -132,17 +134,6 @@ def _into_table(pipeline: Pipeline, into: str, rejected: bool) -> Pipeline:
     if found.place("data").rstrip("/") in {each.place("data").rstrip("/") for each in taken}:
         raise InvalidOption("into", into, "that is the pipeline's table, which has these messages: give another place")
     return found
-
-
-def sink_of(pipeline: Pipeline, topic: str) -> tuple[dict[str, str], SinkOptions]:
-    """The sink's options for a topic at the source's nsqds, as they are given and as they are read."""
-    given = {
-        name: value
-        for name, value in pipeline.source.items()
-        if name.lower() in {"nsqd_tcp_addresses", "lookupd_http_addresses"} or name.lower().startswith("nsq.")
-    }
-    given["topic"] = topic
-    return given, parse_options(SinkOptions, given)
 
 
 def _rows(spark: SparkSession, directory: str, start: datetime, end: datetime, where: str) -> DataFrame:
@@ -179,21 +170,10 @@ class _Into:
         return replayed
 
 
-class _Publish:
-    """Publishes the bodies of batches."""
-
-    def __init__(self, given: dict[str, str]) -> None:
-        self._given = given
-
-    def __call__(self, rows: DataFrame, batch: BatchPlace, replayed: Replayed) -> Replayed:
-        kept = rows.select("body").persist()
-        try:
-            messages = kept.count()
-            if messages:
-                kept.write.format("nsq").options(**self._given).mode("append").save()
-        finally:
-            kept.unpersist()
-        return replace(replayed, batches=replayed.batches + 1, messages=replayed.messages + messages)
+def _publish(options: SinkOptions, rows: DataFrame, batch: BatchPlace, replayed: Replayed) -> Replayed:
+    """Publish the bodies of a batch."""
+    messages = sum(run_in_tasks(rows.select("body"), lambda schema: Publishing(options)))
+    return replace(replayed, batches=replayed.batches + 1, messages=replayed.messages + messages)
 
 
 # -- batches of plain files -----------------------------------------------------------------------------

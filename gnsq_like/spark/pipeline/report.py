@@ -167,11 +167,13 @@ def _page(title: str, rows: Sequence[MinuteMetrics], rejected_for: Counter[str])
 def _status(title: str, rows: Sequence[MinuteMetrics]) -> Mapping[str, Any]:
     """The status of a run that has written these batches, with graphs over all of its time."""
     first, last = rows[0].seen_at.timestamp(), max(row.written_at.timestamp() for row in rows)
-    status = RunStatus(title, LimitOptions(window=float("inf")), first)
+    now = first
+    status = RunStatus(title, LimitOptions(window=float("inf")), (), clock=lambda: now)
     status.is_ready(0.0)
     for batch in _by_batch(rows):
         status.wrote(batch)
-    status.end(last)
+    now = last
+    status.end()
     spans = spans_of(rows)
     total = sum(row.messages for row in rows)
     return {

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -27,7 +28,7 @@ from gnsq_like.spark.pipeline.maintenance import Leisure
 from gnsq_like.spark.pipeline.owners import claimed
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.transform import load_function
-from gnsq_like.spark.pipeline.watched import Watch, watched
+from gnsq_like.spark.pipeline.watched import watched
 from gnsq_like.spark.source.daemons import Daemons
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
+    from gnsq_like.spark.watch.run_status import RunStatus
 
 #: The columns that identify a message: two nsqds can have the same ids (docs/spark.rst).
 IDENTITY = ("nsqd_address", "topic", "id")
@@ -113,13 +115,13 @@ def run_pipeline(
     daemons.prepare()
     if pipeline.sink_options is not None:
         check_sink(pipeline.sink_options)
-    with claimed(pipeline.place("checkpoint")), watched(pipeline) as watching:
-        if watching.address:
-            watch(Snapshot(http_address=watching.address))
+    with claimed(pipeline.place("checkpoint")), watched(pipeline) as (status, address):
+        if address:
+            watch(Snapshot(http_address=address))
         with session_for(pipeline, spark, master, log_level) as session:
             if stop():
                 return Snapshot(is_over=True)
-            run = _Run(pipeline, session, daemons, watching)
+            run = _Run(pipeline, session, daemons, status, address)
             run.start(pipeline.available_now if available_now is None else available_now, adopt)
             try:
                 return run.follow(watch, stop)
@@ -183,7 +185,9 @@ def rows_of(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
 class _Run:
     """One query from start to end."""
 
-    def __init__(self, pipeline: Pipeline, spark: SparkSession, daemons: Daemons, watching: Watch) -> None:
+    def __init__(
+        self, pipeline: Pipeline, spark: SparkSession, daemons: Daemons, status: RunStatus, address: str
+    ) -> None:
         self._pipeline = pipeline
         self._spark = spark
         self._daemons = daemons
@@ -191,8 +195,8 @@ class _Run:
         self._writer: BatchWriter | None = None
         self._leisure = Leisure(pipeline)
         self._query: StreamingQuery | None = None
-        self._watching = watching
-        self._snapshot = Snapshot(http_address=watching.address)
+        self._status = status
+        self._snapshot = Snapshot(http_address=address)
         #: Monotonic times of the start, and of the last check of nsqd's depth.
         self._started = self._depth_at = 0.0
         #: Batches that were written and not counted yet; a thread of Spark fills it.
@@ -231,7 +235,7 @@ class _Run:
         except Exception as exc:
             raise failure(exc, self._places) from exc
         writer.belongs_to(self._query.id)
-        self._watching.runs()
+        self._status.runs()
         self._started = time.monotonic()
 
     def follow(self, watch: Callable[[Snapshot], None], stop: Callable[[], bool]) -> Snapshot:
@@ -274,12 +278,12 @@ class _Run:
 
     def _last_snapshot(self, watch: Callable[[Snapshot], None]) -> Snapshot:
         snapshot = self._snapshot
-        self._watching.end()
+        self._status.end()
         self._snapshot = replace(
             snapshot,
             rate=snapshot.messages / snapshot.seconds if snapshot.seconds else 0.0,
             is_over=True,
-            problems=self._watching.problems,
+            problems=self._problems,
         )
         watch(self._snapshot)
         return self._snapshot
@@ -288,29 +292,34 @@ class _Run:
         """Report the batches that were written, and ask nsqd for its depth from time to time."""
         now = time.monotonic()
         while self._written:
-            self._watching.wrote(self._written.popleft().rows)
+            self._status.wrote(self._written.popleft().rows)
+            self._status.renew()
         if now - self._depth_at > _DEPTH_INTERVAL:
             self._depth_at = now
             self._daemons.depths()
             if self._query is not None:
                 self._read_reports(self._query)
                 self._look(self._query)
-        found = self._watching.status.current
+        found = self._status.current
         self._snapshot = replace(
             self._snapshot,
             **{name: found[name] for name in _FIGURES},
             seconds=now - self._started,
-            problems=self._watching.problems,
+            problems=self._problems,
         )
+
+    @property
+    def _problems(self) -> tuple[str, ...]:
+        return tuple(each["text"] for each in self._status.current["problems"])
 
     def _look(self, query: StreamingQuery) -> None:
         """Report how much waits in each nsqd."""
-        status = query.status
-        self._watching.look(
+        found = query.status
+        self._status.look(
             self._daemons.last_depths,
             self._daemons.away,
             duplicates=self._duplicates,
-            is_busy=status["isTriggerActive"] and status["isDataAvailable"],
+            is_busy=found["isTriggerActive"] and found["isDataAvailable"],
         )
 
     def _read_reports(self, query: StreamingQuery) -> None:
@@ -319,7 +328,8 @@ class _Run:
             if report["batchId"] <= self._reported:
                 continue
             self._reported = report["batchId"]
-            self._watching.did(report)
+            began = datetime.fromisoformat(report["timestamp"]).timestamp()
+            self._status.is_ready(began + report["durationMs"].get("triggerExecution", 0) / 1000)
             for operator in report["stateOperators"]:
                 self._duplicates += operator["customMetrics"].get("numDroppedDuplicateRows", 0)
                 self._too_late += operator["numRowsDroppedByWatermark"]
@@ -347,5 +357,5 @@ def _check_clock(spark: SparkSession, checkpoint: str) -> None:
         raise NotBegun(
             f"batch {last} of {checkpoint} was planned while the clock of this machine was {watermark - planned:.0f} s "
             f"behind, more than dedupe_within: Spark would drop its messages as too late. In {log}/{last}, set "
-            f"batchTimestampMs to {time.time() * 1000:.0f}, and delete {log}/.{last}.crc"
+            f"batchTimestampMs to {time.time() * 1000:.0f}, and delete {log}/.{last}.crc if it is there"
         )

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gnsq_like.spark.tables.data_file import BatchOutOfOrder, DataFile, TableError, file_system
@@ -29,6 +30,22 @@ _T = TypeVar("_T")
 
 #: How often a commit is tried that others overtake, and the seconds between the first two; the pauses double.
 _TRIES, _PAUSE = 10, 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Care:
+    """What is to be done for a table at some time."""
+
+    now: datetime
+    #: Earlier hours are deleted; a full hour. None for no such limit.
+    keep_from: datetime | None
+    #: How long readers may use an older version of the table; None for the format's default.
+    keep_versions: timedelta | None
+    #: Hours that end later are not compacted, and the bytes of a compacted file.
+    compact_before: datetime
+    target_size: int
+    #: Asked between two steps.
+    stop: Callable[[], bool]
 
 
 class CommittedTable(Protocol):
@@ -51,6 +68,9 @@ class CommittedTable(Protocol):
 
     def commit(self, application: str, number: int, files: Sequence[DataFile]) -> bool:
         """Add a batch; False if another process has done so. Raises TableError."""
+
+    def maintain(self, care: Care) -> Iterator[str]:
+        """Do what is to be done, and say each in a few words. Raises TableError."""
 
 
 def append(table: CommittedTable, rows: DataFrame, application: str, number: int, at: datetime) -> bool:

@@ -27,7 +27,7 @@ from deltalake.transaction import AddAction
 from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
 from gnsq_like.spark.tables.columns import lacks, storable
-from gnsq_like.spark.tables.committed_table import is_committed, keep_trying
+from gnsq_like.spark.tables.committed_table import Care, is_committed, keep_trying
 from gnsq_like.spark.tables.data_file import DataFile, TableError, clean
 
 #: The columns by which the table is partitioned; they are not in the files.
@@ -140,80 +140,59 @@ class DeltaLakeTable:
         except (DeltaError, OSError) as exc:
             raise TableError(f"the Delta table {self.url} cannot be written: {exc}") from exc
 
+    def maintain(self, care: Care) -> Iterator[str]:
+        steps: list[Callable[[DeltaTable, Care], Iterator[str]]] = [_drop, _compact, _vacuum]
+        for step in steps:
+            if care.stop():
+                return
+            loaded = self.load()
+            if loaded is None:
+                return
+            try:
+                yield from step(loaded, care)
+            except CommitFailedError:
+                yield "something was left for the next time, because the table was changed meanwhile"
+            except (DeltaError, OSError) as exc:
+                raise TableError(f"the Delta table {self.url} cannot be maintained: {exc}") from exc
+        removed = clean(self.url, lambda path: _FILE.fullmatch(path) is not None, lambda: _tracked(self), care.now)
+        if removed:
+            yield f"{len(removed)} files removed that were never committed"
+
 
 # -- care -----------------------------------------------------------------------------------------------
 
 
 #: Files smaller than this share of the target are compacted, if there are several.
 _SMALL = 0.75
+_KEEP_VERSIONS = timedelta(days=7)
 #: Data files of ours, and of those who compact.
 _FILE = re.compile(r"date=[^/]+/hour=[^/]+/[^/]+\.parquet")
 
 
-def care(
-    table: DeltaLakeTable,
-    now: datetime,
-    *,
-    target: int,
-    compact_before: datetime,
-    keep_from: datetime | None,
-    keep_versions: timedelta,
-    stop: Callable[[], bool],
-) -> Iterator[str]:
-    """Do what is to be done, and say each in a few words. Raises TableError.
-
-    :param target: bytes of a file
-    :param compact_before: hours that end later are left alone
-    :param keep_from: earlier hours are deleted
-    :param keep_versions: how long readers may use an older version of the table
-    :param stop: asked between two steps
-    """
-    steps: list[Callable[[DeltaTable], Iterator[str]]] = [
-        lambda loaded: _compact(loaded, target, compact_before, stop),
-        lambda loaded: _vacuum(loaded, keep_versions),
-    ]
-    if keep_from is not None:
-        first = keep_from
-        steps.insert(0, lambda loaded: _drop(loaded, first))
-    for step in steps:
-        if stop():
-            return
-        loaded = table.load()
-        if loaded is None:
-            return
-        try:
-            yield from step(loaded)
-        except CommitFailedError:
-            yield "something was left for the next time, because the table was changed meanwhile"
-        except (DeltaError, OSError) as exc:
-            raise TableError(f"the Delta table {table.url} cannot be maintained: {exc}") from exc
-    removed = clean(table.url, lambda path: _FILE.fullmatch(path) is not None, lambda: _tracked(table), now)
-    if removed:
-        yield f"{len(removed)} files removed that were never committed"
-
-
-def _drop(loaded: DeltaTable, first: datetime) -> Iterator[str]:
+def _drop(loaded: DeltaTable, care: Care) -> Iterator[str]:
     """Delete earlier hours. Their files are dropped as they are, because both columns are the table's partition."""
-    utc = first.astimezone(UTC)
+    if care.keep_from is None:
+        return
+    utc = care.keep_from.astimezone(UTC)
     day = f"'{utc:%Y-%m-%d}'"
     found = loaded.delete(f"date < {day} OR (date = {day} AND hour < {utc.hour})")
     if found.get("num_removed_files"):
         yield f"{found['num_removed_files']} files before {utc:%Y-%m-%d %H}:00 dropped"
 
 
-def _compact(loaded: DeltaTable, target: int, before: datetime, stop: Callable[[], bool]) -> Iterator[str]:
+def _compact(loaded: DeltaTable, care: Care) -> Iterator[str]:
     small: dict[tuple[date, int], list[int]] = defaultdict(list)
     for each in _files(loaded):
-        if each["size_bytes"] < _SMALL * target:
+        if each["size_bytes"] < _SMALL * care.target_size:
             small[each["partition.date"], each["partition.hour"]].append(each["size_bytes"])
     for (day, hour), sizes in sorted(small.items()):
         end = datetime(day.year, day.month, day.day, hour, tzinfo=UTC) + timedelta(hours=1)
-        if len(sizes) < 2 or end > before:
+        if len(sizes) < 2 or end > care.compact_before:
             continue
-        if stop():
+        if care.stop():
             return
         filters = [("date", "=", day.isoformat()), ("hour", "=", str(hour))]
-        done = loaded.optimize.compact(partition_filters=filters, target_size=target)
+        done = loaded.optimize.compact(partition_filters=filters, target_size=care.target_size)
         if done["numFilesRemoved"]:
             yield f"{day} {hour:02d}:00: {done['numFilesRemoved']} files compacted into {done['numFilesAdded']}"
 
@@ -227,7 +206,8 @@ def _files(loaded: DeltaTable) -> list[dict[str, Any]]:
     return rows
 
 
-def _vacuum(loaded: DeltaTable, keep: timedelta) -> Iterator[str]:
+def _vacuum(loaded: DeltaTable, care: Care) -> Iterator[str]:
+    keep = _KEEP_VERSIONS if care.keep_versions is None else care.keep_versions
     removed = _dropped(loaded, keep, dry_run=False)
     if removed:
         yield f"{len(removed)} files removed that the table had dropped"

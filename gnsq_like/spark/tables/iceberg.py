@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,7 +37,7 @@ from pyspark.sql.types import StructType
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.tables.columns import lacks, storable
-from gnsq_like.spark.tables.committed_table import is_committed, keep_trying
+from gnsq_like.spark.tables.committed_table import Care, is_committed, keep_trying
 from gnsq_like.spark.tables.data_file import DataFile, TableError, clean, is_data_file
 
 #: The column by whose hour the table is partitioned.
@@ -227,6 +227,25 @@ class IcebergTable:
         except Exception as exc:
             raise self._unusable(exc) from exc
 
+    def maintain(self, care: Care) -> Iterator[str]:
+        if self.load() is None or care.stop():
+            return
+        try:
+            if care.keep_from is not None:
+                yield from _drop(self, care.keep_from)
+            if not care.stop():
+                keep = _KEEP_VERSIONS if care.keep_versions is None else care.keep_versions
+                yield from _expire(self, care.now - keep)
+        except TableError:
+            raise
+        except Exception as exc:
+            raise TableError(f"the Iceberg table {self.identifier} cannot be maintained: {exc}") from exc
+        if care.stop():
+            return
+        removed = clean(self.url, _is_ours, lambda: _tracked(self), care.now)
+        if removed:
+            yield f"{len(removed)} files removed that no snapshot has"
+
 
 def _last_batch(table: Any, application: str) -> int | None:
     found = table.properties.get(_BATCH + application)
@@ -238,39 +257,8 @@ def _last_batch(table: Any, application: str) -> int | None:
 
 #: Manifests and their lists.
 _MANIFEST = re.compile(r"metadata/[^/]+\.avro")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def care(
-    table: IcebergTable,
-    now: datetime,
-    *,
-    keep_from: datetime | None,
-    keep_versions: timedelta,
-    stop: Callable[[], bool],
-) -> Iterator[str]:
-    """Do what is to be done, and say each in a few words. Raises TableError.
-
-    :param keep_from: earlier rows are deleted; a full hour
-    :param keep_versions: how long readers may use an older snapshot
-    :param stop: asked between two steps
-    """
-    if table.load() is None or stop():
-        return
-    try:
-        if keep_from is not None:
-            yield from _drop(table, keep_from)
-        if not stop():
-            yield from _expire(table, now - keep_versions)
-    except TableError:
-        raise
-    except Exception as exc:
-        raise TableError(f"the Iceberg table {table.identifier} cannot be maintained: {exc}") from exc
-    if stop():
-        return
-    removed = clean(table.url, _is_ours, lambda: _tracked(table), now)
-    if removed:
-        yield f"{len(removed)} files removed that no snapshot has"
+#: Each commit writes all snapshots.
+_KEEP_VERSIONS = timedelta(hours=6)
 
 
 def _is_ours(path: str) -> bool:

@@ -1,7 +1,7 @@
 """The status of a run, from what the run sees: batches that were written, and how much waits in each nsqd.
 
-Nothing here waits or does I/O; times of day are arguments. :class:`RunStatus` belongs to the thread of the run.
-Others read :attr:`RunStatus.current`, which is replaced as a whole.
+Nothing here waits or does I/O. :class:`RunStatus` belongs to the thread of the run. Others read
+:attr:`RunStatus.current`, which is replaced as a whole.
 
 **Lag** is the age of the newest message that is in the table, as long as others wait. It is 0 whenever nothing waits
 and no batch is under way: after an hour without messages, the first new one does not make the table an hour late.
@@ -12,14 +12,15 @@ to start, or for the run itself.
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gnsq_like.spark.pipeline.config import LimitOptions
 from gnsq_like.spark.pipeline.metrics import CLASSES, MinuteMetrics, percentile
-from gnsq_like.spark.source.plan import Depth
+from gnsq_like.spark.source.plan import Depth, Queue
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.spark.watch.page import time_text
 
@@ -57,16 +58,23 @@ class Problem:
 
 
 class _Nsqds:
-    """The nsqds of each topic with its channel, and how much waits there."""
+    """The nsqds of each topic with its channel, and how much waits there.
 
-    def __init__(self, now: float) -> None:
+    :param named: the topics that are shown even if no nsqd has them
+    """
+
+    def __init__(self, named: Iterable[TopicChannel], now: float) -> None:
+        self._named = tuple(named)
         self._started_at = now
         self._seen: dict[TopicChannel, dict[str, _Seen]] = {}
 
-    def take(self, depths: Mapping[TopicChannel, Mapping[str, Depth]], away: Collection[str], now: float) -> None:
+    def take(self, depths: Mapping[Queue, Depth], away: Collection[str], now: float) -> None:
         """What was seen now (``RunStatus.look``)."""
-        for queue, found in depths.items():
-            self._take(self._seen.setdefault(queue, {}), found, away, now)
+        by_topic: dict[TopicChannel, dict[str, Depth]] = {of: {} for of in self._named}
+        for queue, depth in depths.items():
+            by_topic.setdefault(queue.of, {})[queue.address] = depth
+        for of, found in by_topic.items():
+            self._take(self._seen.setdefault(of, {}), found, away, now)
 
     def _take(self, known: dict[str, _Seen], found: Mapping[str, Depth], away: Collection[str], now: float) -> None:
         for address in {*found, *known, *away}:
@@ -195,134 +203,66 @@ class _Lag:
         return max(0.0, now - max(since, self._clear_at or 0.0))
 
 
-class RunStatus:
-    """What is known of a run.
+class _Figures:
+    """What was written: in all, by topic, and lately.
 
-    :param title: the pipeline's name
+    :param window: the seconds of what is said of the last minutes
     """
 
-    def __init__(self, title: str, limits: LimitOptions, now: float) -> None:
-        self._title = title
-        self._limits = limits
-        self._state = "starting"
-        self._started_at = now
-        #: When the first batch of the run was done.
-        self._ready_at: float | None = None
-        self._counts: Counter[str] = Counter()
+    def __init__(self, window: float, now: float) -> None:
+        self._window = window
+        self.counts: Counter[str] = Counter()
         #: Messages, rejected and filtered ones.
         self._by_topic: dict[str, Counter[str]] = {}
-        self._last: dict[str, Any] | None = None
-        self._behind = _Lag(now)
-        #: When the last message came.
-        self._came_at: float | None = None
-        self._nsqds = _Nsqds(now)
-        self._problems = _Problems()
-        self._recent: deque[_Batch] = deque()
+        #: The last batch, as a status shows it.
+        self.last: dict[str, Any] | None = None
         #: All since the start, for Prometheus.
-        self._latencies: Counter[int] = Counter()
+        self.latencies: Counter[int] = Counter()
+        self._recent: deque[_Batch] = deque()
         #: Times with the messages until then.
         self._past: deque[tuple[float, int]] = deque([(now, 0)])
-        self._history: dict[str, deque[float | None]] = {
-            name: deque(maxlen=_POINTS) for name in ("lag", "depth", "rate")
-        }
-        self._history_at = now
-        #: The status, for JSON. Replaced as a whole.
-        self.current: Mapping[str, Any] = {}
-        self.renew(now)
 
-    # -- what the run sees --------------------------------------------------------------------------------
+    def wrote(self, rows: Sequence[MinuteMetrics], since: float | None) -> None:
+        """A batch was written.
 
-    def came_before(self, at: float | None) -> None:
-        """When an earlier run wrote the last batch."""
-        self._came_at = at
-
-    def runs(self, now: float) -> None:
-        """The query was started."""
-        self._state = "running"
-        self.renew(now)
-
-    def is_ready(self, at: float) -> None:
-        """A batch is done, perhaps an empty one; the first call counts."""
-        if self._ready_at is None:
-            self._ready_at = at
-
-    def wrote(self, rows: Sequence[MinuteMetrics]) -> None:
-        """A batch was written."""
+        :param since: messages that were published earlier have no latency; None if that holds for all
+        """
         seen_at, at = rows[0].seen_at.timestamp(), rows[0].written_at.timestamp()
-        ready_at = self._ready_at
-        self.is_ready(at)
         messages, rejected = sum(row.messages for row in rows), sum(row.rejected for row in rows)
         batch = _Batch(at, messages, rejected)
-        if ready_at is not None:
+        if since is not None:
             for row in rows:
                 for index, count in row.latencies.items():
-                    if seen_at - CLASSES.middle(index) >= ready_at:
+                    if seen_at - CLASSES.middle(index) >= since:
                         batch.latencies[index] += count
         self._recent.append(batch)
-        self._behind.wrote(seen_at - rows[0].lag)
-        self._came_at = seen_at
-        self._last = {
+        self.last = {
             "number": rows[0].batch_number,
             "messages": messages,
             "rejected": rejected,
             "began_at": seen_at,
             "written_at": at,
         }
-        self._latencies += batch.latencies
-        self._counts["batches"] += 1
-        self._counts["messages"] += messages
-        self._counts["rejected"] += rejected
-        self._counts["bytes"] += sum(row.bytes for row in rows)
-        self._counts["filtered"] += sum(row.filtered for row in rows)
+        self.latencies += batch.latencies
+        self.counts += Counter(
+            batches=1,
+            messages=messages,
+            rejected=rejected,
+            bytes=sum(row.bytes for row in rows),
+            filtered=sum(row.filtered for row in rows),
+        )
         for row in rows:
             counts = self._by_topic.setdefault(row.topic, Counter())
             counts += Counter(messages=row.messages, rejected=row.rejected, filtered=row.filtered)
 
-    def look(
-        self,
-        depths: Mapping[TopicChannel, Mapping[str, Depth]],
-        away: Collection[str],
-        *,
-        is_busy: bool,
-        duplicates: int,
-        now: float,
-    ) -> None:
-        """How much waits now.
+    def of_topic(self, topic: str) -> dict[str, int]:
+        """The messages of a topic, and those that are not in the table."""
+        counts = self._by_topic.get(topic, Counter())
+        return {name: counts[name] for name in ("messages", *_KINDS)}
 
-        :param depths: by topic with its channel, and nsqd
-        :param away: nsqds that do not answer
-        :param is_busy: whether a batch is under way
-        :param duplicates: copies that were dropped until now
-        """
-        self._nsqds.take(depths, away, now)
-        self._counts["duplicates"] = duplicates
-        self._behind.look(now, is_clear=not is_busy and self._nsqds.total("messages") == 0)
-        self._problems.judge(self._wrong(now), now)
-        self.renew(now)
-
-    def end(self, now: float, failure: str = "") -> None:
-        """The run is over: judge it once more, at once.
-
-        :param failure: why, if it failed
-        """
-        self._state = "failed" if failure else "ended"
-        self._problems.judge(self._wrong(now), now, in_a_row=1)
-        if failure:
-            self._problems.begin(Problem("failed", failure), now)
-        self.renew(now)
-
-    @property
-    def problems(self) -> list[Problem]:
-        """What is wrong now."""
-        return [problem for problem, _ in self._problems]
-
-    # -- figures ------------------------------------------------------------------------------------------
-
-    def _lag(self, now: float) -> float | None:
-        return None if self._nsqds.total("messages") is None else self._behind.seconds(now)
-
-    def _rate(self, now: float) -> float:
-        total = self._counts["messages"]
+    def rate(self, now: float) -> float:
+        """Messages a second in the last minute."""
+        total = self.counts["messages"]
         if self._past[-1][0] < now:
             self._past.append((now, total))
         while len(self._past) > 2 and self._past[1][0] <= now - _RATE_SPAN:
@@ -330,31 +270,122 @@ class RunStatus:
         then, before = self._past[0]
         return (total - before) / (now - then) if now > then else 0.0
 
-    def _window(self, now: float) -> list[_Batch]:
+    def _lately(self, now: float) -> Iterable[_Batch]:
         """The batches of the last minutes, or the last one if that was longer ago."""
-        while len(self._recent) > 1 and self._recent[0].at < now - self._limits.window:
+        while len(self._recent) > 1 and self._recent[0].at < now - self._window:
             self._recent.popleft()
-        return list(self._recent)
+        return self._recent
 
-    def _rejected_share(self, now: float) -> float | None:
-        batches = self._window(now)
+    def rejected_share(self, now: float) -> float | None:
+        """Of the last minutes."""
+        batches = self._lately(now)
         messages = sum(batch.messages for batch in batches)
         return sum(batch.rejected for batch in batches) / messages if messages else None
 
-    def _latency(self, now: float) -> dict[str, float] | None:
+    def latency(self, now: float) -> dict[str, float] | None:
+        """Of the last minutes."""
         latencies: Counter[int] = Counter()
-        for batch in self._window(now):
+        for batch in self._lately(now):
             latencies += batch.latencies
         if not latencies:
             return None
         points = {f"p{round(share * 100)}": percentile(latencies, share) for share in (0.5, 0.95, 0.99)}
         return {**points, "messages": latencies.total()}
 
-    # -- what is wrong ------------------------------------------------------------------------------------
+
+class RunStatus:
+    """What is known of a run.
+
+    :param title: the pipeline's name
+    :param named: its topics, as far as they have names
+    :param clock: returns the time of day
+    """
+
+    def __init__(
+        self,
+        title: str,
+        limits: LimitOptions,
+        named: Iterable[TopicChannel],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._title = title
+        self._limits = limits
+        self._clock = clock
+        self._state = "starting"
+        self._started_at = now = clock()
+        #: When the first batch of the run was done.
+        self._ready_at: float | None = None
+        #: When the last message came.
+        self._came_at: float | None = None
+        self._figures = _Figures(limits.window, now)
+        self._behind = _Lag(now)
+        self._nsqds = _Nsqds(named, now)
+        self._problems = _Problems()
+        self._history: dict[str, deque[float | None]] = {
+            name: deque(maxlen=_POINTS) for name in ("lag", "depth", "rate")
+        }
+        self._history_at = now
+        #: The status, for JSON. Replaced as a whole.
+        self.current: Mapping[str, Any] = {}
+        self.renew()
+
+    # -- what the run sees --------------------------------------------------------------------------------
+
+    def came_before(self, at: float | None) -> None:
+        """When an earlier run wrote the last batch."""
+        self._came_at = at
+
+    def runs(self) -> None:
+        """The query was started."""
+        self._state = "running"
+        self.renew()
+
+    def is_ready(self, at: float) -> None:
+        """A batch is done, perhaps an empty one; the first call counts."""
+        if self._ready_at is None:
+            self._ready_at = at
+
+    def wrote(self, rows: Sequence[MinuteMetrics]) -> None:
+        """A batch was written; :meth:`renew` shows it."""
+        self._figures.wrote(rows, self._ready_at)
+        self.is_ready(rows[0].written_at.timestamp())
+        self._came_at = rows[0].seen_at.timestamp()
+        self._behind.wrote(self._came_at - rows[0].lag)
+
+    def look(self, depths: Mapping[Queue, Depth], away: Collection[str], *, is_busy: bool, duplicates: int) -> None:
+        """How much waits now.
+
+        :param away: nsqds that do not answer
+        :param is_busy: whether a batch is under way
+        :param duplicates: copies that were dropped until now
+        """
+        now = self._clock()
+        self._nsqds.take(depths, away, now)
+        self._figures.counts["duplicates"] = duplicates
+        self._behind.look(now, is_clear=not is_busy and self._nsqds.total("messages") == 0)
+        self._problems.judge(self._wrong(now), now)
+        self.renew()
+
+    def end(self, failure: str = "") -> None:
+        """The run is over: judge it once more, at once.
+
+        :param failure: why, if it failed
+        """
+        now = self._clock()
+        self._state = "failed" if failure else "ended"
+        self._problems.judge(self._wrong(now), now, in_a_row=1)
+        if failure:
+            self._problems.begin(Problem("failed", failure), now)
+        self.renew()
+
+    # -- what it says -------------------------------------------------------------------------------------
+
+    def _lag(self, now: float) -> float | None:
+        return None if self._nsqds.total("messages") is None else self._behind.seconds(now)
 
     def _wrong(self, now: float) -> Iterable[Problem]:
         limits = self._limits
-        lag, depth, share = self._lag(now), self._nsqds.total("messages"), self._rejected_share(now)
+        lag, depth, share = self._lag(now), self._nsqds.total("messages"), self._figures.rejected_share(now)
         if limits.lag is not None and lag is not None and lag > limits.lag:
             yield Problem("lag", f"the table is {time_text(lag)} behind, more than {time_text(limits.lag)}")
         if limits.depth is not None and depth is not None and depth > limits.depth:
@@ -368,11 +399,10 @@ class RunStatus:
         for topic, nsqds in self._nsqds.silent():
             yield Problem("no_nsqd", f"no nsqd of {topic} answers: {', '.join(nsqds)}", topic)
 
-    # -- for others ---------------------------------------------------------------------------------------
-
-    def renew(self, now: float) -> None:
+    def renew(self) -> None:
         """Make :attr:`current` anew."""
-        rate, lag, depth = self._rate(now), self._lag(now), self._nsqds.total("messages")
+        now, figures, problems = self._clock(), self._figures, list(self._problems)
+        rate, lag, depth = figures.rate(now), self._lag(now), self._nsqds.total("messages")
         if now - self._history_at >= 0.9 * _STEP:
             self._history_at = now
             for name, value in (("rate", rate), ("lag", lag), ("depth", depth)):
@@ -380,28 +410,24 @@ class RunStatus:
         self.current = {
             "pipeline": self._title,
             "state": self._state,
-            "status": "failing" if self.problems else "ok" if self._state != "starting" else "starting",
+            "status": "failing" if problems else "ok" if self._state != "starting" else "starting",
             "problems": [
                 {"name": problem.name, "text": problem.text, "topic": problem.topic, "since": since}
-                for problem, since in self._problems
+                for problem, since in problems
             ],
             "started_at": self._started_at,
             "updated_at": now,
-            **{name: self._counts[name] for name in ("messages", *_KINDS, "duplicates", "bytes", "batches")},
+            **{name: figures.counts[name] for name in ("messages", *_KINDS, "duplicates", "bytes", "batches")},
             "rate": rate,
             "lag": lag,
             "depth": depth,
             "in_flight": self._nsqds.total("in_flight"),
-            "rejected_share": self._rejected_share(now),
-            "latency": self._latency(now),
+            "rejected_share": figures.rejected_share(now),
+            "latency": figures.latency(now),
             "window": self._limits.window,
-            "last_batch": self._last,
+            "last_batch": figures.last,
             "last_came_at": self._came_at,
-            "topics": [{**shown, **self._counts_of(shown["topic"])} for shown in self._nsqds.shown()],
-            "latencies": dict(self._latencies),
+            "topics": [{**shown, **figures.of_topic(shown["topic"])} for shown in self._nsqds.shown()],
+            "latencies": dict(figures.latencies),
             "history": {name: list(values) for name, values in self._history.items()},
         }
-
-    def _counts_of(self, topic: str) -> dict[str, int]:
-        counts = self._by_topic.get(topic, Counter())
-        return {name: counts[name] for name in ("messages", *_KINDS)}

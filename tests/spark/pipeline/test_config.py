@@ -86,11 +86,13 @@ spark.executor.memory = "2g"
 
 
 def test_dead_letters_go_to_the_source_s_nsqds_unless_others_are_named() -> None:
-    same = Pipeline(location="/out", source=SOURCE, dead_letters={"topic": "dead"})
-    assert same.dead_letters_given == {"topic": "dead", "lookupd_http_addresses": "127.0.0.1:4161"}
+    same = Pipeline(location="/out", source={**SOURCE, "nsq.tls_v1": "true"}, dead_letters={"topic": "dead"})
+    assert same.sink_options is not None
+    assert same.sink_options.lookupd_http_addresses == ("127.0.0.1:4161",)
+    assert same.sink_options.nsq == {"tls_v1": "true"}
     other = Pipeline(location="/out", source=SOURCE, dead_letters={"topic": "dead", "nsqd_tcp_addresses": "h:4150"})
     assert other.sink_options is not None
-    assert other.sink_options.nsqd_tcp_addresses == ("h:4150",)
+    assert (other.sink_options.nsqd_tcp_addresses, other.sink_options.nsq) == (("h:4150",), {})
 
 
 SEVERAL = """

@@ -141,14 +141,14 @@ def test_the_end_judges_at_once() -> None:
     run = Run(rejected=0.05)
     run.look(1)
     run.wrote(0, messages=100, rejected=50)
-    run.status.end(BEGAN + 2)
+    run.status.end()
     assert run.status.current["state"] == "ended"
-    assert [problem.name for problem in run.status.problems] == ["rejected"]
+    assert [problem["name"] for problem in run.status.current["problems"]] == ["rejected"]
 
 
 def test_a_failed_run_says_why() -> None:
     run = Run()
-    run.status.end(BEGAN + 2, "a disk is full")
+    run.status.end("a disk is full")
     assert (run.status.current["state"], run.status.current["status"]) == ("failed", "failing")
     assert run.status.current["problems"][0]["text"] == "a disk is full"
 
