@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 CHANNEL = "bench"
+OK_FRAME = b"\0\0\0\6\0\0\0\0OK"
 #: Seconds for an answer, or for a consumer to subscribe.
 _PATIENCE = 20.0
 #: Messages and bytes in one MPUB, far below nsqd's limit of 5 MiB.
@@ -133,5 +134,5 @@ def multi_publish(sock: socket.socket, topic: str, bodies: list[bytes]) -> None:
 
 
 def _expect_ok(answer: bytes) -> None:
-    if answer != b"\0\0\0\6\0\0\0\0OK":
+    if answer != OK_FRAME:
         raise SystemExit(f"nsqd answered {answer!r}")

@@ -1,6 +1,6 @@
 """Throughput, memory and durability of an nsqd: gnsq_like's, or another one given with --nsqd.
 
-Three measurements, each on an nsqd of its own with a data path of its own, and all with plain sockets:
+Four measurements, each on an nsqd of its own with a data path of its own, and all with plain sockets:
 
 ``throughput``: one process publishes by MPUB while another consumes, over loopback: messages a second from the
 first publish to the last FIN, and the largest number of them on disk. With ``--mem-queue-size 0`` every
@@ -11,6 +11,11 @@ resident memory of nsqd in MB before, with all messages waiting, and at its peak
 
 ``kill``: nsqd is killed (SIGKILL) during publishing, and started again: how many of the confirmed messages are
 delivered, how many of them twice, and how many are lost.
+
+``one``: one PUB at a time, each sent after the answer to the one before. Ours, the one given with ``--nsqd`` and the
+floor, which is a gevent server that cuts a PUB and answers OK, all run, and are measured in turns: the median of PUBs
+a second, nsqd's CPU time for each, and the median of the rate beside that of the given one in the same round.
+``--count`` is of all rounds together, as 60,000.
 """
 
 from __future__ import annotations
@@ -22,20 +27,27 @@ import os
 import shlex
 import signal
 import socket
+import statistics
+import struct
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
 
 from _consumers import cut
-from _nsqd import CHANNEL, Nsqd, connect, multi_publish, running_nsqd
-from _processes import resident
+from _nsqd import CHANNEL, OK_FRAME, Nsqd, connect, multi_publish, publish_command, running_nsqd
+from _processes import cpu_of, resident
 
 #: Seconds without a message after which nothing more is expected.
 _QUIET = 3.0
 _TOPIC = "carried"
+#: Of ``one``: short ones, because this machine's speed may change from one second to the next.
+_ROUNDS = 40
+_OURS = f"{shlex.quote(sys.executable)} -m gnsq_like nsqd"
 
 
 def publish(address: str, count: int, size: int, batch: int) -> None:
@@ -162,18 +174,93 @@ def kill(given: argparse.Namespace) -> None:
     )
 
 
+def _serve_floor(answer: Connection) -> None:
+    """A process: the least that a server on gevent does for a PUB."""
+    import gevent
+    from gevent.server import StreamServer
+
+    def serve(sock, address):  # type: ignore[no-untyped-def]
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.recv(65536)  # IDENTIFY
+        sock.sendall(OK_FRAME)
+        readable = gevent.get_hub().loop.io(sock.fileno(), 1)
+        sock.setblocking(False)
+        while True:
+            gevent.get_hub().wait(readable)
+            data = sock.recv(65536)
+            if not data:
+                break
+            start = data.index(b"\n") + 5
+            body = data[start : start + struct.unpack_from(">i", data, start - 4)[0]]
+            sock.send(OK_FRAME * bool(body))
+        readable.close()
+
+    server = StreamServer(("127.0.0.1", 0), serve)
+    server.start()
+    answer.send(server.server_port)
+    gevent.wait()
+
+
+@contextmanager
+def _floor() -> Iterator[tuple[str, int]]:
+    """Run the floor; its address and process id."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve_floor, args=(theirs,))
+    process.start()
+    try:
+        assert process.pid is not None
+        yield f"127.0.0.1:{ours.recv()}", process.pid
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _one_by_one(address: str, pid: int, count: int, size: int) -> tuple[float, float]:
+    """PUBs a second, and seconds of the process's CPU time."""
+    command = publish_command(_TOPIC, b"x" * size)
+    with connect(address) as sock:
+        cpu, start = cpu_of(pid) or 0.0, time.monotonic()
+        for _ in range(count):
+            sock.sendall(command)
+            if sock.recv(10) != OK_FRAME:
+                sys.exit("a PUB was refused")
+        seconds = time.monotonic() - start
+        return count / seconds, (cpu_of(pid) or 0.0) - cpu
+
+
+def one(given: argparse.Namespace) -> None:
+    commands = {"gnsq_like": _OURS} | ({"given": given.nsqd} if given.nsqd != _OURS else {})
+    found: dict[str, list[tuple[float, float]]] = {}
+    with ExitStack() as stack:
+        servers = {"floor": stack.enter_context(_floor())}
+        for name, command in commands.items():
+            nsqd = stack.enter_context(running_nsqd(command, max(given.mem_queue_size, given.count)))
+            nsqd.make_topic(_TOPIC)
+            servers[name] = nsqd.tcp_address, nsqd.pid
+        for _ in range(_ROUNDS):
+            for name, (address, pid) in servers.items():
+                found.setdefault(name, []).append(_one_by_one(address, pid, given.count // _ROUNDS, given.size))
+    base = found[list(commands)[-1]]
+    for name, rounds in found.items():
+        rate = statistics.median(rate for rate, _ in rounds)
+        cpu = sum(cpu for _, cpu in rounds) / (given.count // _ROUNDS * _ROUNDS) * 1e6
+        beside = statistics.quantiles([mine[0] / theirs[0] for mine, theirs in zip(rounds, base, strict=True)])
+        print(f"{name:9} {rate:7,.0f} PUBs/s, {cpu:3.0f} µs of CPU each; ", end="")
+        print("{:.2f} (half of the rounds {:.2f} to {:.2f})".format(*(beside[at] for at in (1, 0, 2))))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["throughput", "backlog", "kill"])
-    ours = f"{shlex.quote(sys.executable)} -m gnsq_like nsqd"
-    parser.add_argument("--nsqd", default=ours, help="the command that starts nsqd (default: %(default)s)")
+    parser.add_argument("what", choices=["throughput", "backlog", "kill", "one"])
+    parser.add_argument("--nsqd", default=_OURS, help="the command that starts nsqd (default: %(default)s)")
     parser.add_argument("--count", type=int, default=1_000_000, help="messages (default: %(default)s)")
     parser.add_argument("--size", type=int, default=200, help="bytes of a message, 8 at least (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=500, help="messages of an MPUB (default: %(default)s)")
     parser.add_argument("--mem-queue-size", type=int, default=10_000, help="(default: %(default)s)")
     given = parser.parse_args()
     print(json.dumps({key: value for key, value in vars(given).items() if key not in ("nsqd", "what")}))
-    {"throughput": throughput, "backlog": backlog, "kill": kill}[given.what](given)
+    {"throughput": throughput, "backlog": backlog, "kill": kill, "one": one}[given.what](given)
 
 
 if __name__ == "__main__":

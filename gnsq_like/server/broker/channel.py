@@ -137,8 +137,11 @@ class Channel:
         return len(self.queue)
 
     def mark(self) -> None:
-        """Note that a delivery may have become possible."""
-        self._schedule.mark(self)
+        """Note that a delivery may have become possible; without consumers, none has."""
+        if self.consumers:
+            self._schedule.mark(self)
+        else:
+            self.queue.trim()
 
     # -- arriving ------------------------------------------------------------------------------------
 

@@ -61,24 +61,29 @@ class MessageIds:
     def __init__(self, node_id: int) -> None:
         self._node = node_id
         self._tick = 0
-        #: The next sequence number in ``_tick``.
+        #: The next sequence number in ``_tick``, and what the tick's ids begin with.
         self._sequence = 0
+        self._begin = b""
+        self._enter(0)
 
     def make(self, count: int, now_ns: int) -> list[bytes]:
         """The next ``count`` ids, at the wall clock's ``now_ns``."""
         tick = now_ns >> _TICK_BITS
         if tick > self._tick:
-            self._tick = tick
-            self._sequence = 0
+            self._enter(tick)
         ids: list[bytes] = []
         while count:
-            # Ticks before the epoch are negative; like nsqd, this keeps the low 64 bits, of which the sequence has 12.
-            begin = b"%013x" % (((self._tick - _EPOCH) << _NODE_BITS | self._node) & 0xFFFFFFFFFFFFF)
+            begin = self._begin
             made = [begin + end for end in _SEQUENCE[self._sequence : self._sequence + count]]
             ids += made
             count -= len(made)
             self._sequence += len(made)
             if self._sequence == len(_SEQUENCE):
-                self._tick += 1
-                self._sequence = 0
+                self._enter(self._tick + 1)
         return ids
+
+    def _enter(self, tick: int) -> None:
+        self._tick = tick
+        self._sequence = 0
+        # Ticks before the epoch are negative; like nsqd, this keeps the low 64 bits, of which the sequence has 12.
+        self._begin = b"%013x" % (((tick - _EPOCH) << _NODE_BITS | self._node) & 0xFFFFFFFFFFFFF)

@@ -158,7 +158,8 @@ class OverflowQueue:
         return self.disk.depth
 
     def put(self, messages: Sequence[Message]) -> None:
-        room = self._room()
+        # None may go to memory while others wait behind those in memory.
+        room = 0 if self.disk.depth or self._unsettled else self._bound - len(self._memory)
         if len(messages) <= room:
             self._memory.extend(messages)
         else:
@@ -171,12 +172,6 @@ class OverflowQueue:
             self.put(messages)
         except DiskError:
             self._unsettled.extend(messages)
-
-    def _room(self) -> int:
-        """How many messages may go to memory: none while others wait behind those in memory."""
-        if self.disk.depth or self._unsettled:
-            return 0
-        return self._bound - len(self._memory)
 
     def settle(self) -> None:
         if self._unsettled:

@@ -72,11 +72,10 @@ class Topic:
 
         :param refusable: whether the first channel may refuse them all by raising DiskError
         """
-        first, *others = self.channels.values()
-        copies = [[message.copy() for message in messages] for _ in others]
-        first.put(messages, now, refusable)
-        for channel, copied in zip(others, copies, strict=True):
-            channel.put(copied, now, refusable=False)
+        for index, channel in enumerate(self.channels.values()):
+            if index:
+                messages = [message.copy() for message in messages]
+            channel.put(messages, now, refusable and not index)
 
     def flow(self, now: float) -> None:
         """Move a portion of what waits to the channels, unless it must stay; the rest is scheduled."""

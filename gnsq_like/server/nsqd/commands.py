@@ -23,7 +23,7 @@ from gnsq_like.server.shared.connection import Fatal
 from gnsq_like.server.shared.requests import LEAST_MPUB_ENTRY, BadBodySize
 from gnsq_like.server.shared.tls import HandshakeFailed
 from gnsq_like.server.storage.disk_queue import DiskError
-from gnsq_like.wire.frames import CLOSE_WAIT, OK
+from gnsq_like.wire.frames import CLOSE_WAIT, OK, OK_FRAME
 from gnsq_like.wire.names import is_valid_name
 
 log = logging.getLogger("gnsq_like.nsqd")
@@ -90,7 +90,8 @@ class Commands:
             if not executed & (_COMMANDS_AT_ONCE - 1):
                 client.share_loop()
             client.expect_command()
-            client.wait_for_input()
+            while not requests.held_bytes:
+                client.receive()
             ids = requests.take_fins()
             if ids:
                 self._check_state(b"FIN")
@@ -344,7 +345,7 @@ class Commands:
         except DiskError as error:
             raise Fatal(b"E_%b_FAILED" % command, b"%b failed %b" % (command, str(error).encode())) from None
         client.publish_counts[topic] = client.publish_counts.get(topic, 0) + len(bodies)
-        client.respond_ok(answers)
+        client.output.add(OK_FRAME * answers)
 
     def _mpub(self, words: list[bytes]) -> None:
         if len(words) < 2:

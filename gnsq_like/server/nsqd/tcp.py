@@ -20,7 +20,7 @@ from gnsq_like.server.shared.connection import Connection
 from gnsq_like.server.shared.tls import common_name, shake_hands
 from gnsq_like.transport.compression import Deflate, Snappy
 from gnsq_like.transport.layered import CodecStack
-from gnsq_like.wire.frames import ERROR, HEARTBEAT, OK, OK_FRAME, RESPONSE, encode_frame, encode_messages
+from gnsq_like.wire.frames import ERROR, HEARTBEAT, OK, RESPONSE, encode_frame, encode_messages
 
 log = logging.getLogger("gnsq_like.nsqd")
 
@@ -66,7 +66,7 @@ class NsqdClient(Connection):
         #: Messages published, by topic.
         self.publish_counts: dict[str, int] = {}
         self._heartbeat = Timer(self._send_heartbeat)
-        #: When the next command must have come, by ``monotonic``, and the timer that checks it.
+        #: When the next command must have come, by ``monotonic``, and the timer that checks it from time to time.
         self._deadline = 0.0
         self._deadline_timer = Timer(self._check_deadline)
 
@@ -90,6 +90,7 @@ class NsqdClient(Connection):
         self._deadline_timer.cancel()
         if settings.heartbeat_interval:
             self._heartbeat.set(settings.heartbeat_interval)
+        self._watch_commands()
 
     # -- TLS, compression, AUTH ----------------------------------------------------------------------
 
@@ -140,20 +141,22 @@ class NsqdClient(Connection):
         self.auth_secret = secret
         self.access_until = self.clock() + access.ttl
         self.access = access
+        self._watch_commands()
         return access
 
     # -- deadlines -----------------------------------------------------------------------------------
 
+    def _watch_commands(self) -> None:
+        if interval := self.settings.heartbeat_interval:
+            self.expect_command()
+            self._deadline_timer.set(2 * interval)
+
     def expect_command(self) -> None:
         """Start the time within which the next command must come; any command counts."""
-        interval = self.settings.heartbeat_interval
-        if interval:
-            self._deadline = time.monotonic() + 2 * interval
-            if not self._deadline_timer.is_set:
-                self._deadline_timer.set(2 * interval)
+        self._deadline = time.monotonic() + 2 * self.settings.heartbeat_interval
 
     def _check_deadline(self) -> None:
-        # The timer is not set anew with every command, so there may have been some since.
+        # The timer is not set anew for each command, so there may have been some since.
         left = self._deadline - time.monotonic()
         if left > 0:
             self._deadline_timer.set(left)
@@ -173,10 +176,6 @@ class NsqdClient(Connection):
     def respond(self, payload: bytes) -> None:
         """Send a response frame once the client's commands read so far are executed."""
         self.output.add(encode_frame(RESPONSE, payload))
-
-    def respond_ok(self, count: int) -> None:
-        """Send OK for each of several commands, as :meth:`respond`."""
-        self.output.add(OK_FRAME * count)
 
     def respond_error(self, payload: bytes) -> None:
         """Send an error frame once the client's commands read so far are executed."""

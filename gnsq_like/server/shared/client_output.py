@@ -95,7 +95,7 @@ class Output:
         """Write all that is buffered. Never switches."""
         if self._buffered:
             data = b"".join(self._buffer)
-            self._buffer = []
+            self._buffer.clear()
             self._buffered = 0
             self.flush_is_owed = False
             self._write(data)

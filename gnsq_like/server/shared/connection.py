@@ -107,14 +107,6 @@ class Connection:
 
     # -- reading -------------------------------------------------------------------------------------
 
-    def wait_for_input(self) -> None:
-        """Wait until there is something that was not taken. May switch.
-
-        :raises EOFError: if the client closed the connection
-        """
-        while not self.requests.held_bytes:
-            self.receive()
-
     def take_line(self) -> list[bytes]:
         """The words of the next line. May switch.
 
@@ -172,7 +164,6 @@ class Connection:
 
         :raises EOFError: if the client closed the connection
         """
-        self.requests.release()
         if self.output.flush_is_owed:
             self.output.flush()
         if self.output.held_up:  # it does not read its responses, so read no more of its commands

@@ -11,7 +11,7 @@ to one topic, and the bodies of an MPUB.
 
 The time is linear in the bytes however they are split: bytes that are not asked for yet stay a list of
 pieces, which are joined only when that completes something. Rules for editors: keep in step with
-``commands``; ``_held`` counts every byte that is not taken.
+``commands``; ``held_bytes`` counts every byte that is not taken.
 """
 
 from __future__ import annotations
@@ -64,29 +64,17 @@ class Requests:
         #: The bytes after ``_data`` that are not joined to it yet.
         self._pieces: list[bytes] = []
         self._newline_in_pieces = False
-        #: All bytes fed and not taken.
-        self._held = 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes received and not taken yet."""
-        return self._held
-
-    def release(self) -> None:
-        """Hold no memory for an idle client: forget what is taken, if that is all."""
-        if not self._held:
-            self._data = b""
-            self._position = self._search_from = 0
+        #: Bytes fed and not taken yet.
+        self.held_bytes: int = 0
 
     def feed(self, data: bytes) -> None:
         """Add received bytes."""
-        if not self._held:
+        if not self.held_bytes:
             self._data = data
-            self._position = self._search_from = 0
         else:
             self._pieces.append(data)
             self._newline_in_pieces = self._newline_in_pieces or b"\n" in data
-        self._held += len(data)
+        self.held_bytes += len(data)
 
     def take_line(self) -> list[bytes] | None:
         """The words of the next line, without its LF or CRLF; at least one word, which may be empty.
@@ -94,11 +82,11 @@ class Requests:
         :raises LineTooLong: when there is no newline within MAX_LINE_BYTES
         """
         end = self._find_newline()
-        if end < 0 and self._pieces and (self._newline_in_pieces or self._held >= MAX_LINE_BYTES):
+        if end < 0 and self._pieces and (self._newline_in_pieces or self.held_bytes >= MAX_LINE_BYTES):
             self._join()
             end = self._find_newline()
         if end < 0:
-            if self._held >= MAX_LINE_BYTES:
+            if self.held_bytes >= MAX_LINE_BYTES:
                 raise LineTooLong
             return None
         line = self._data[self._position : end]
@@ -157,9 +145,9 @@ class Requests:
         """The next ``count`` bytes."""
         if not self._has(count):
             return None
-        start = self._position
+        taken = self._data[self._position : self._position + count]
         self._skip(count)
-        return self._data[start : start + count]
+        return taken
 
     def take_bodies(self, bodies: list[bytes], count: int, max_bytes: int) -> bool:
         """Add to ``bodies`` the complete messages of an MPUB; True when there are ``count``.
@@ -207,14 +195,18 @@ class Requests:
         return end
 
     def _skip(self, count: int) -> None:
-        self._position += count
-        self._held -= count
+        self.held_bytes -= count
+        if self.held_bytes:
+            self._position += count
+        else:  # an idle client needs no memory
+            self._data = b""
+            self._position = self._search_from = 0
 
     def _has(self, count: int) -> bool:
         """Whether ``count`` bytes are held; if so, join them into ``_data``."""
         if self._position + count <= len(self._data):
             return True
-        if self._held < count:
+        if self.held_bytes < count:
             return False
         self._join()
         return True
