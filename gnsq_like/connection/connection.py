@@ -357,9 +357,9 @@ class Connection:
         not_executed = isinstance(failure.__cause__, NsqdError)
         for reply in self._session.abandon():
             if not_executed or reply.end > self._outbox.sent_count:
-                reply.settle(NotSent(f"nsqd at {self.address} did not execute it: {failure}"))
+                reply.failed(NotSent(f"nsqd at {self.address} did not execute it: {failure}"))
             else:
-                reply.settle(OutcomeUnknown(self.address, str(failure)))
+                reply.failed(OutcomeUnknown(self.address, str(failure)))
         self.unanswered_bytes = 0
 
     # -- input --------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ class Connection:
                 self._put(commands.NOP)
             elif isinstance(event, Refused):
                 self.alive = False  # nsqd closes the connection: a caller that sees the error must not publish here
-                event.token.settle(self._refusal(event.error))
+                event.token.failed(self._refusal(event.error))
             elif isinstance(event, CommandFailed):
                 logger.info("nsqd at %s: %s", self.address, event.error)
                 self._on_error(self, event.error)

@@ -64,7 +64,7 @@ class PublishBatch(Publish):
             return b""
         return self._batching.encoder.mpub(self.topic, [member.body for member in members])
 
-    def complete(self, error: Exception | None) -> None:
+    def settle(self, error: Exception | None = None) -> None:
         """Settle the batch and all its members. Never switches."""
         if self.done:
             return
@@ -72,13 +72,12 @@ class PublishBatch(Publish):
             self._batching.send_singly(self.members)
         elif error is not None:
             for member in self.members:
-                member.complete(error)
+                member.settle(error)
         else:
-            self.owner.waker.wake_all(self.members)
-            self.owner.counts.confirmed += self.settle_all(self.members)
+            self.owner.counts.confirmed += self.confirm_all(self.members)
             for member in self.members:
                 if member.is_abandoned:
-                    member.complete(None)
+                    member.settle(None)
         PendingReply.settle(self, error)  # last: until then, its deadline is that of its members
 
     def expire(self) -> None:
@@ -175,7 +174,7 @@ class Batching:
         except BaseException:  # a signal handler has raised: nobody else would complete it
             if self._open.get(batch.topic) is batch:
                 del self._open[batch.topic]
-            batch.complete(batch.too_late())
+            batch.settle(batch.too_late())
             raise
 
     def look(self) -> None:
@@ -186,7 +185,7 @@ class Batching:
     def _alone(self, member: Member) -> None:
         member.carrier = None
         if member.is_abandoned:
-            member.complete(NotSent("its caller is gone"))
+            member.settle(NotSent("its caller is gone"))
         elif not member.done:
             member.command = self.encoder.pub(member.topic, member.body)
             self._pool.deadlines.add(member)

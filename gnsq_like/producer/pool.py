@@ -28,11 +28,11 @@ from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.lone_caller import LoneCaller
 from gnsq_like.producer.nsqds import Nsqds
-from gnsq_like.producer.publish import Publish, PublishCounts, Waker
+from gnsq_like.producer.publish import Publish, PublishCounts, resume
 from gnsq_like.producer.replicas import Replicas
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.timer import Soon, Timer
+from gnsq_like.runtime.timer import Gathering, Soon, Timer
 from gnsq_like.runtime.user_code import HookRunner
 
 #: Seconds between two looks at what should have been done.
@@ -77,7 +77,8 @@ class Pool:
         self._retry = Timer(self._pump)
         self.deadlines = Deadlines(self.changed)
         self.counts = counts
-        self.waker = Waker(self._loop)
+        #: The publishes of this hub's greenlets that are done.
+        self.awake: Gathering[Publish] = Gathering(self._loop, resume)
         #: Settled when the queue has room, and when nothing is pending.
         self._room: deque[PendingReply] = deque()
         self._drained: list[PendingReply] = []
@@ -108,7 +109,7 @@ class Pool:
     def _enqueue(self, publish: Publish) -> None:
         refusal = _CLOSED if self.stopped else self.nsqds.circuit.reason
         if refusal is not None:
-            publish.complete(publish.doubt or NotSent(refusal))
+            publish.settle(publish.doubt or NotSent(refusal))
             return
         publish.sent_to = None
         self._queue.append(publish)
@@ -126,7 +127,7 @@ class Pool:
             self._enqueue(publish)
             self.changed()
             return
-        publish.complete(publish.doubt or error)
+        publish.settle(publish.doubt or error)
 
     def changed(self) -> None:
         """Something happened that may let queued publishes be sent. Never switches."""
@@ -142,7 +143,7 @@ class Pool:
     def _look(self) -> None:
         """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
         self.deadlines.look()
-        self.waker.look()
+        self.awake.look()
         if self.batching is not None:
             self.batching.look()
         self.changed()
@@ -181,7 +182,7 @@ class Pool:
     def _fail_queued(self, reason: str | None) -> None:
         while self._queue:
             publish = self._queue.popleft()
-            publish.complete(publish.doubt or NotSent(reason))
+            publish.settle(publish.doubt or NotSent(reason))
 
     def _arm_retry(self, now: float) -> None:
         """Set the timer to the next time to connect, if publishes are queued. Never switches.

@@ -165,7 +165,7 @@ class Producer(KnownAttributes):
             hub_handle.call(pool.ask_room, room)
             may_wait = may_begin or not here
             if not may_wait or not hub_handle.wait(room, publish.deadline - time.monotonic()):
-                hub_handle.call(publish.complete, NotSent(f"no room in time: {pool.why()}"))
+                hub_handle.call(publish.settle, NotSent(f"no room in time: {pool.why()}"))
                 return result
         if may_begin:
             running.begin(publish, now)

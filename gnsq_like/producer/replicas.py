@@ -35,9 +35,9 @@ class Copy(Publish):
             self.forget()
         return b"" if self.done else self.group.encode()
 
-    def complete(self, error: Exception | None) -> None:
+    def settle(self, error: Exception | None = None) -> None:
         if not self.done:
-            super().complete(error)
+            super().settle(error)
             self.group.check()
 
 
@@ -84,9 +84,9 @@ class Group:
         confirmed = sum(copy.done and copy.error is None for copy in self._copies)
         still_open = sum(not copy.done for copy in self._copies)
         if confirmed >= self._quorum:
-            self.publish.complete(None)
+            self.publish.settle(None)
         elif not still_open:
-            self.publish.complete(self.too_late())
+            self.publish.settle(self.too_late())
 
     def too_late(self) -> Exception:
         """The publish's error if no more copies are confirmed."""
