@@ -74,28 +74,23 @@ class Outbox:
 
     def put_now(self, data: bytes) -> None:
         """Queue commands, and write what the kernel accepts unless earlier output is queued. Never switches."""
-        if self._closed:
-            return
-        size = len(data)
-        self._pieces.append(data)
-        self.put_count += size
-        if self._watcher is None and not self._flush_soon.due:
+        if self._pieces or self._watcher is not None:
+            self.put(data)
+        elif not self._closed:
+            size = len(data)
+            self._pieces.append(data)
+            self.put_count += size
             self.flush()
 
     @property
     def idle(self) -> bool:
         """Whether everything put is written."""
-        return not (self._pieces or self._watcher is not None or self._flush_soon.due or self._closed)
+        return not (self._pieces or self._watcher is not None or self._closed)
 
     def written_elsewhere(self, count: int) -> None:
         """Account for bytes that another thread has written to the socket. Never switches."""
         self.put_count += count
         self.sent_count += count
-
-    def hold(self) -> None:
-        """Write nothing before the hub's next iteration, because much will be put until then. Never switches."""
-        if self._watcher is None and not self._closed:
-            self._flush_soon()
 
     def close(self) -> None:
         """Drop what is queued, and ignore further output; twice is fine. Call before the socket is closed."""
@@ -113,11 +108,28 @@ class Outbox:
         if self._closed or self._flushing:
             return
         self._flushing = True
+        transport = self._transport
         try:
-            if self._write():
-                self.stalled_since = None
-                if self._watcher is not None:
-                    self._unwatch()
+            while self._rest is not None or self._pieces or transport.unsent:
+                waiting = transport.unsent
+                data: bytes | memoryview | None = self._rest
+                if data is None:
+                    pieces, self._pieces = self._pieces, []
+                    data = pieces[0] if len(pieces) == 1 else self._join(pieces)
+                sent = transport.send_now(data)
+                if self._closed:
+                    return
+                self.sent_count += sent
+                if sent < len(data) or transport.unsent:
+                    self._rest = memoryview(data)[sent:] if sent < len(data) else None
+                    if sent or transport.unsent < waiting or self.stalled_since is None:
+                        self.stalled_since = time.monotonic()
+                    self._watch()
+                    return
+                self._rest = None
+            self.stalled_since = None
+            if self._watcher is not None:
+                self._unwatch()
                 if self._pieces:  # put by a signal handler since the last write
                     self._flush_soon()
         except BaseException as exc:
@@ -128,31 +140,8 @@ class Outbox:
         finally:
             self._flushing = False
 
-    def _write(self) -> bool:
-        """Whether the kernel has accepted everything."""
-        transport = self._transport
-        while self._rest is not None or self._pieces or transport.unsent:
-            if self._rest is None:
-                self._rest = memoryview(self._take())
-            waiting = transport.unsent
-            data = self._rest
-            sent = transport.send_now(data)
-            if self._closed:
-                return False
-            self.sent_count += sent
-            self._rest = data[sent:] if sent < len(data) else None
-            if self._rest is not None or transport.unsent:
-                if sent or transport.unsent < waiting or self.stalled_since is None:
-                    self.stalled_since = time.monotonic()
-                self._watch()
-                return False
-        return True
-
-    def _take(self) -> bytes:
-        """What the next write begins with, taken from ``_pieces``."""
-        pieces, self._pieces = self._pieces, []
-        if len(pieces) == 1:
-            return pieces[0]
+    def _join(self, pieces: list[bytes]) -> bytes:
+        """The first of these in one piece; the others go back."""
         if self.put_count - self.sent_count > _JOIN_BYTES:
             taken = size = 0
             while taken < len(pieces) and size < _JOIN_BYTES:

@@ -136,7 +136,7 @@ class Batching:
             len(members) >= self._most_count
             or batch.bytes >= self._most_bytes
             or (self._linger and member.deadline < time.monotonic() + self._linger)
-            or (len(members) == _EARLY_COUNT and not self._linger and not self._pool.unanswered_count)
+            or (len(members) == _EARLY_COUNT and not self._linger and not self._pool.nsqds.unanswered_count)
         ):
             self._close(batch)
         elif not self._linger:

@@ -38,13 +38,13 @@ class DestinationOwner(Protocol):
     """The pool that a destination belongs to. Nothing here switches."""
 
     options: ProducerOptions
+    hub: Any
     hooks: HookRunner
+    several: bool
 
     def lost(self, destination: Destination, error: NSQError | None) -> None: ...
-    def report(self, address: str, error: NSQError) -> None: ...
     def changed(self) -> None: ...
     def answered(self, connection: Connection) -> None: ...
-    def now(self) -> float: ...
 
 
 class Destination:
@@ -214,7 +214,7 @@ class Destination:
         pause = self._pause()
         logger.log(logging.DEBUG if again else logging.WARNING, "%s; next try in %.1f s", error, pause)
         if is_news:
-            self._pool.report(self.name, error)
+            self._pool.hooks.call("on_error", self.name, error)
 
     def _pause(self) -> float:
         """Delay the next try; returns the seconds."""
@@ -265,14 +265,9 @@ class Destination:
         if publish.done or not command:
             command = publish.encode()
         if command:
-            connection.publish(command, publish)
+            connection.publish(command, publish, self._pool.several)
         else:
             publish.sent_to = None
-
-    def hold(self) -> None:
-        """Send the following publishes of this iteration of the hub in one write. Never switches."""
-        if self.connection is not None:
-            self.connection.hold()
 
     def why(self) -> str:
         """Why nothing can be sent to it, for an error's text."""

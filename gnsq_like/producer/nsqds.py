@@ -156,7 +156,7 @@ class Nsqds:
 
     def _last_of_group(self, count: int) -> Destination | None:
         """The nsqd of the last publish, if the next one belongs to its group."""
-        iteration = self._pool.now()  # the loop reads the clock once in each
+        iteration = self._pool.hub.loop.now()  # the loop reads the clock once in each
         if iteration != self._iteration:
             if self._count > _SINGLE:
                 self._turn = int(draw() * count)  # or the groups would go to the same nsqds again and again
@@ -227,7 +227,7 @@ class Nsqds:
 
     def _lookup_failed(self, address: str, error: NSQError) -> None:
         logger.warning("%s", error)
-        self._pool.report(address, error)
+        self._pool.hooks.call("on_error", address, error)
         if self._discovery is not None and self._discovery.all_failed:
             self.surveyed = True
             self._pool.changed()

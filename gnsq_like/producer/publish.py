@@ -49,6 +49,15 @@ class PublishCounts:
 _NO_RESPONSE = "the thread of the connections does not respond"
 
 
+class Table(Protocol):
+    """The part of the table of nsqds that a publish uses."""
+
+    @property
+    def unanswered_count(self) -> int: ...
+    def doubt(self, address: str) -> None: ...
+    def why(self, but: Collection[str] = ()) -> str: ...
+
+
 class PublishOwner(Protocol):
     """The part of the pool that a publish uses, or a batch, or the group of its copies."""
 
@@ -57,12 +66,10 @@ class PublishOwner(Protocol):
     deadlines: Deadlines
 
     @property
-    def unanswered_count(self) -> int: ...
+    def nsqds(self) -> Table: ...
     def submit(self, publish: Publish, now: float) -> None: ...
     def failed(self, publish: Publish, error: Exception) -> None: ...
-    def expired(self, address: str) -> None: ...
     def abandoned(self) -> None: ...
-    def why(self, but: Collection[str] = ()) -> str: ...
 
 
 class Carrier(Protocol):
@@ -138,16 +145,19 @@ class Publish(PendingReply):
 
     def settle(self, error: Exception | None = None) -> None:
         """Set the final outcome, and wake the caller. Never switches."""
-        if self.done:
-            if self.is_abandoned:
-                self.is_abandoned = False
-                self._count(error)
+        if not self.done:
+            if self.wake is not None:
+                self.wake(self)  # before it is done: a signal handler may raise between the two
+            self.error = error
+            self.done = True
+        elif self.is_abandoned:
+            self.is_abandoned = False
+        else:
             return
-        if self.wake is not None:
-            self.wake(self)  # before it is done: a signal handler may raise between the two
-        self.error = error
-        self.done = True
-        self._count(error)
+        if error is None:
+            self.owner.counts.confirmed += self.count
+        else:
+            self.owner.counts.failed(error, self.count)
         if self._links is not None:
             self._call_links()
 
@@ -158,17 +168,11 @@ class Publish(PendingReply):
         else:
             self.owner.failed(self, error)
 
-    def _count(self, error: Exception | None) -> None:
-        if error is None:
-            self.owner.counts.confirmed += self.count
-        else:
-            self.owner.counts.failed(error, self.count)
-
     def expire(self) -> None:
         """Its deadline has passed. Never switches."""
         error = self.too_late()
         if isinstance(error, OutcomeUnknown):
-            self.owner.expired(error.address)
+            self.owner.nsqds.doubt(error.address)
         self.settle(error)
 
     def too_late(self) -> Exception:
@@ -179,7 +183,7 @@ class Publish(PendingReply):
             return OutcomeUnknown(self.sent_to, "no answer in time")
         if self.doubt is not None:
             return self.doubt
-        return NotSent(f"not sent in time: {self.owner.why()}")
+        return NotSent(f"not sent in time: {self.owner.nsqds.why()}")
 
     def withdraw(self) -> None:
         """Give up from another thread, because the pool's thread has not settled it in time. Never switches.

@@ -103,10 +103,10 @@ class Group:
         if confirmed and refused:
             return OutcomeUnknown(refused[0].address, str(refused[0]), confirmed)
         if confirmed:
-            return OutcomeUnknown("", f"not sent to another in time: {self._pool.why(but=confirmed)}", confirmed)
+            return OutcomeUnknown("", f"not sent to another in time: {self._pool.nsqds.why(but=confirmed)}", confirmed)
         if refused:
             return refused[0]
-        return errors[0] if errors else NotSent(f"not sent in time: {self._pool.why()}")
+        return errors[0] if errors else NotSent(f"not sent in time: {self._pool.nsqds.why()}")
 
 
 class Replicas:

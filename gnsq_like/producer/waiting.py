@@ -51,43 +51,35 @@ _T = TypeVar("_T")
 class Running:
     """The parts of a started Producer: made by the first publish, until a fork, close, or the end of their thread."""
 
-    __slots__ = ("_beginning", "hub_handle", "local", "pool", "thread")
+    __slots__ = ("beginning", "hub_handle", "local", "pool", "thread")
 
     def __init__(self, hub_handle: HubHandle, pool: Pool) -> None:
         self.hub_handle = hub_handle
         self.thread = hub_handle.thread
         self.pool = pool
-        #: Whether ``begin`` runs.
-        self._beginning = False
+        #: Whether ``begin`` runs: a signal handler that interrupts it can begin no other.
+        self.beginning = False
         #: What ``waiting`` keeps for each thread that publishes.
         self.local: Any = native.local()
-
-    def may_begin(self) -> bool:
-        """Whether ``begin`` may be called here, and may be waited for. In the pool's thread; never switches.
-
-        Not in the hub, nor in a signal handler that interrupted the hub, the greenlet of a connection, or ``begin``.
-        """
-        return not self._beginning and may_wait_here()
 
     def begin(self, publish: Publish, now: float) -> None:
         """Send a publish. In the pool's thread; never switches."""
         if publish.done:
             return
         try:
-            self._beginning = True
+            self.beginning = True
             pool = self.pool
-            pool.begin_to_look()
-            if type(publish) is Member and pool.batching is not None and pool.nsqds.circuit.reason is None:
+            if pool.batching is not None and type(publish) is Member and pool.nsqds.circuit.reason is None:
                 pool.batching.add(publish)
             else:
                 pool.deadlines.add(publish)
                 pool.send(publish, now)
         finally:
-            self._beginning = False
+            self.beginning = False
 
     def begin_all(self, publishes: list[tuple[Publish, float]]) -> None:
         """Send publishes that came together, in one write for each connection. In the pool's hub; never switches."""
-        self.pool.held = set() if len(publishes) > 1 else None
+        self.pool.several = len(publishes) > 1
         try:
             for publish, now in publishes:
                 try:
@@ -95,7 +87,7 @@ class Running:
                 except Exception:
                     logger.exception("%r could not be begun", publish)
         finally:
-            self.pool.held = None
+            self.pool.several = False
 
     def abandon(self) -> None:
         """Drop the connections of a thread that has ended. From any thread; never switches."""
@@ -107,7 +99,7 @@ class Running:
         self.pool.lone_caller.close()
         if self.pool.batching is not None:
             self.pool.batching.flush()
-        return not self.pool.pending_count or self.pool.drained().wait(timeout)
+        return self.pool.is_drained() or self.pool.when(self.pool.is_drained).wait(timeout)
 
     def end(self, timeout: float) -> bool:
         """Drain and close. In the pool's thread; may switch."""
@@ -142,7 +134,7 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
     :raises PublishError: if it is not confirmed
     """
     if native.thread_id() == running.thread:
-        _wait_beside_the_connections(running, publish, now)
+        _wait_here(running, publish, now)
     elif (hub := get_hub_if_exists()) is not None:
         _callers(running, hub).publish(publish, now)
     else:
@@ -152,8 +144,8 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
         raise publish.error.with_traceback(None)
 
 
-def _wait_beside_the_connections(running: Running, publish: Publish, now: float) -> None:
-    if not running.may_begin():
+def _wait_here(running: Running, publish: Publish, now: float) -> None:
+    if running.beginning or not may_wait_here():
         raise NotSent(
             "publish() cannot wait in the hub or in a signal handler that interrupts it; "
             "use publish_async() there, or gevent.signal_handler()"

@@ -118,36 +118,6 @@ class FrameDecoder:
             if self._held < self._needed:
                 return []
             data = b"".join(self._pieces)
-        return self._cut(data)
-
-    def feed_one(self, data: bytes) -> Frame | None:
-        """Decode one frame of any type and hold the rest: after it, the stream may change its encoding.
-
-        :returns: None if no frame is complete, or at a fault, which is then in ``error``
-        """
-        if self.error is not None:
-            raise self.error
-        if data:
-            self._pieces.append(data)
-            self._held += len(data)
-        if self._held < self._needed:
-            return None
-        data = b"".join(self._pieces)
-        size, frame_type = _HEAD.unpack_from(data)
-        self.error = self._fault(size, frame_type)
-        stop = 4 + size
-        if self.error is not None or len(data) < stop:
-            self._hold(data, stop)
-            return None
-        self._hold(data[stop:], 8)
-        return Frame(frame_type, data[8:stop])
-
-    def _hold(self, rest: bytes, needed: int) -> None:
-        self._pieces = [rest]
-        self._held = len(rest)
-        self._needed = needed
-
-    def _cut(self, data: bytes) -> list[Item]:
         items: list[Item] = []
         unpack_message = _MESSAGE_HEAD.unpack_from
         limit = self._max_frame_bytes
@@ -186,6 +156,33 @@ class FrameDecoder:
         if position < end or self._held:
             self._hold(data[position:], needed)
         return items
+
+    def feed_one(self, data: bytes) -> Frame | None:
+        """Decode one frame of any type and hold the rest: after it, the stream may change its encoding.
+
+        :returns: None if no frame is complete, or at a fault, which is then in ``error``
+        """
+        if self.error is not None:
+            raise self.error
+        if data:
+            self._pieces.append(data)
+            self._held += len(data)
+        if self._held < self._needed:
+            return None
+        data = b"".join(self._pieces)
+        size, frame_type = _HEAD.unpack_from(data)
+        self.error = self._fault(size, frame_type)
+        stop = 4 + size
+        if self.error is not None or len(data) < stop:
+            self._hold(data, stop)
+            return None
+        self._hold(data[stop:], 8)
+        return Frame(frame_type, data[8:stop])
+
+    def _hold(self, rest: bytes, needed: int) -> None:
+        self._pieces = [rest]
+        self._held = len(rest)
+        self._needed = needed
 
     def _fault(self, size: int, frame_type: int) -> ProtocolError | None:
         if size < 4:

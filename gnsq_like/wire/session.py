@@ -100,10 +100,8 @@ class Messages(NamedTuple):
     messages: list[RawMessage]
 
 
-class Confirmed(NamedTuple, Generic[T]):
+class Confirmed(list[T]):
     """nsqd accepted these publishes, oldest first."""
-
-    tokens: list[T]
 
 
 class Refused(NamedTuple, Generic[T]):
@@ -257,7 +255,7 @@ class Session(Generic[T]):
             if self._negotiating or self.broken:
                 return events
             data = b""
-        confirmed: list[T] | None = None
+        confirmed: Confirmed[T] | None = None
         unanswered = self.unanswered
         for item in self._decoder.feed(data):
             if isinstance(item, list):
@@ -265,8 +263,8 @@ class Session(Generic[T]):
                 events.append(Messages(item))
             elif item.payload == frames.OK and unanswered and not isinstance(oldest := unanswered[0], _Ask):
                 if confirmed is None:
-                    confirmed = []
-                    events.append(Confirmed(confirmed))
+                    confirmed = Confirmed()
+                    events.append(confirmed)
                 confirmed.append(oldest)
                 unanswered.popleft()
             else:

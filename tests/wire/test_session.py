@@ -405,14 +405,14 @@ def test_any_bytes_give_events_and_the_broken_one_is_last(chunks, publishes, sub
         session.subscribe("t", "c")
     for token in tokens:
         session.expect(token)
-    answered = []
+    answered: list[object] = []
     for chunk in chunks:
         if session.broken:
             break
         events = session.receive(chunk)
         for position, event in enumerate(events):
             if isinstance(event, Confirmed):
-                answered += event.tokens
+                answered += event
             elif isinstance(event, Refused):
                 answered.append(event.token)
             elif isinstance(event, Broken):
