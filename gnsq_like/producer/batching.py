@@ -41,9 +41,9 @@ class PublishBatch(Publish):
 
     __slots__ = ("_batching", "bytes", "linger", "members")
 
-    def __init__(self, pool: PublishOwner, topic: str, batching: Batching) -> None:
-        # The deadline becomes the nearest of its members. Count 0, because each member counts itself.
-        super().__init__(pool, topic, b"", float("inf"), count=0)
+    def __init__(self, pool: PublishOwner, topic: str, deadline: float, batching: Batching) -> None:
+        # The deadline is the nearest of its members. Count 0, because each member counts itself.
+        super().__init__(pool, topic, b"", deadline, count=0)
         self._batching = batching
         self.members: list[Member] = []
         #: Size of its MPUB's body.
@@ -125,13 +125,14 @@ class Batching:
             self._close(batch)
             batch = None
         if batch is None:
-            batch = self._begin(member.topic)
+            batch = self._begin(member)
         members = batch.members
         members.append(member)
         member.carrier = batch
         batch.bytes += added
         if member.deadline < batch.deadline:
             batch.deadline = member.deadline
+            self.watch(batch)
         if (
             len(members) >= self._most_count
             or batch.bytes >= self._most_bytes
@@ -142,9 +143,11 @@ class Batching:
         elif not self._linger:
             self._flush_soon()
 
-    def _begin(self, topic: str) -> PublishBatch:
-        encode_topic(topic)
-        batch = self._open[topic] = PublishBatch(self._pool, topic, self)
+    def _begin(self, member: Member) -> PublishBatch:
+        encode_topic(member.topic)
+        batch = PublishBatch(self._pool, member.topic, member.deadline, self)
+        self._open[member.topic] = batch
+        self.watch(batch)
         if self._linger:
             batch.linger = Timer(partial(self._close, batch))
             batch.linger.set(self._linger)
@@ -168,8 +171,8 @@ class Batching:
                 batch.linger.cancel()
             if len(batch.members) == 1:
                 self._alone(batch.members[0])
+                batch.forget()
                 return
-            self._pool.deadlines.add(batch)
             self._submit(batch, time.monotonic())
         except BaseException:  # a signal handler has raised: nobody else would complete it
             if self._open.get(batch.topic) is batch:
@@ -188,7 +191,7 @@ class Batching:
             member.settle(NotSent("its caller is gone"))
         elif not member.done:
             member.command = self.encoder.pub(member.topic, member.body)
-            self._pool.deadlines.add(member)
+            self.watch(member)
             self._submit(member, time.monotonic())
 
     def send_singly(self, members: list[Member]) -> None:

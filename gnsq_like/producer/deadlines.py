@@ -122,7 +122,8 @@ class Deadlines:
         now = time.monotonic()
         late = now - self._next_look
         self._next_look = now + _LOOK
-        self._expire_due(late)
+        if not self._timer.is_set:  # it looks soon, or for the second time
+            self._expire_due(late)
         self._on_look()
         if not (self._line or self._heap):
             self._next_look = _NEVER

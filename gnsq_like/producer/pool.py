@@ -87,11 +87,8 @@ class Pool:
     def submit(self, publish: Publish, now: float) -> None:
         """Send a publish, or queue it. Never switches."""
         nsqds = self.nsqds
-        if nsqds.circuit.reason is None and (not self._queue or publish.is_copy):
-            destination = nsqds.choose(publish, now)
-            if destination is not None:
-                destination.send(publish)
-                return
+        if nsqds.circuit.reason is None and (not self._queue or publish.is_copy) and nsqds.send(publish, now):
+            return
         self._enqueue(publish)
         self.changed()
 
@@ -141,17 +138,13 @@ class Pool:
         now = time.monotonic()
         stuck: list[Publish] = []
         while queue:
-            publish = queue[0]
-            if not publish.done:
-                destination = self.nsqds.choose(publish, now)
-                if destination is not None:
-                    queue.popleft()
-                    destination.send(publish)
-                    continue
-                if not publish.is_copy:
-                    break
-                stuck.append(publish)  # others may use nsqds that this one must avoid
-            queue.popleft()
+            publish = queue.popleft()
+            if publish.done or self.nsqds.send(publish, now):
+                continue
+            if not publish.is_copy:
+                queue.appendleft(publish)
+                break
+            stuck.append(publish)  # others may use nsqds that this one must avoid
         queue.extendleft(reversed(stuck))
         self._arm_retry(now)
         self._check_awaited()
@@ -164,7 +157,7 @@ class Pool:
     def _arm_retry(self, now: float) -> None:
         """Set the timer to the next time to connect, if publishes are queued. Never switches.
 
-        :param now: when ``choose`` was called; what was due then and was not dialled is avoided by all copies queued
+        :param now: when they were offered; what was due then and was not dialled is avoided by all copies queued
         """
         if not self._queue or self._retry.is_set:
             return

@@ -134,7 +134,20 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
     :raises PublishError: if it is not confirmed
     """
     if native.thread_id() == running.thread:
-        _wait_here(running, publish, now)
+        if running.beginning or not may_wait_here():
+            raise NotSent(
+                "publish() cannot wait in the hub or in a signal handler that interrupts it; "
+                "use publish_async() there, or gevent.signal_handler()"
+            )
+        try:
+            running.begin(publish, now)
+            if publish.done:
+                gevent.sleep(0)  # it failed; a caller that tries again in a loop must not keep the hub from running
+            else:
+                publish.wait_in(running.hub_handle.hub, running.pool.awake.add)
+        except BaseException:
+            publish.abandon()
+            raise
     elif (hub := get_hub_if_exists()) is not None:
         _callers(running, hub).publish(publish, now)
     else:
@@ -142,23 +155,6 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
     if publish.error is not None:
         # A batch or a lost connection settles many publishes with the same error; each needs its own traceback.
         raise publish.error.with_traceback(None)
-
-
-def _wait_here(running: Running, publish: Publish, now: float) -> None:
-    if running.beginning or not may_wait_here():
-        raise NotSent(
-            "publish() cannot wait in the hub or in a signal handler that interrupts it; "
-            "use publish_async() there, or gevent.signal_handler()"
-        )
-    try:
-        running.begin(publish, now)
-        if publish.done:
-            gevent.sleep(0)  # it failed at once; a caller that tries again in a loop must not keep the hub from running
-        else:
-            publish.wait_in(running.hub_handle.hub, running.pool.awake.add)
-    except BaseException:
-        publish.abandon()
-        raise
 
 
 def _wait_without_a_hub(running: Running, publish: Publish, now: float) -> None:
@@ -212,7 +208,7 @@ class Callers:
         self._settled: Gathering[Publish] = Gathering(self._there.hub.loop, self._hand_back)
         #: How many greenlets wait. While there are any, the timer also keeps the hub from raising LoopExit.
         self._waiting = 0
-        self._deadlines = Deadlines(int, expire=self._withdraw, grace=GRACE)
+        self._deadlines = Deadlines(self._look, expire=self._withdraw, grace=GRACE)
 
     def publish(self, publish: Publish, now: float) -> None:
         """Send a publish, and wait until it is settled. May switch."""
@@ -230,6 +226,10 @@ class Callers:
             self._waiting -= 1
             if not self._waiting:
                 self._deadlines.close()
+
+    def _look(self) -> None:
+        self._new.look()
+        self._there.call(self._settled.look)
 
     def _hand_over(self, publishes: list[tuple[Publish, float]]) -> None:
         self._there.call(self._running.begin_all, _take(publishes))

@@ -63,29 +63,27 @@ class Gathering(Generic[T]):
     handler has raised, is passed again in the next iteration. To be used in the loop's thread.
     """
 
-    __slots__ = ("_callback", "_function", "_items", "_run_callback")
+    __slots__ = ("_function", "_items", "_run_callback")
 
     def __init__(self, loop: Any, function: Callable[[list[T]], object]) -> None:
         self._run_callback: Callable[[Callable[[], object]], Any] = loop.run_callback
         self._function = function
         self._items: list[T] = []
-        #: gevent's callback of the last time it was asked for.
-        self._callback: Any = None
 
     def __len__(self) -> int:
         return len(self._items)
 
     def add(self, item: T) -> None:
         """Pass this on with the others. Never switches."""
+        is_first = not self._items
         self._items.append(item)
-        callback = self._callback
-        if callback is None or not callback.pending:
-            self._callback = self._run_callback(self._take)
+        if is_first:
+            self._run_callback(self._take)
 
     def look(self) -> None:
         """Go on, if a signal handler that raised has interrupted this. Never switches."""
-        if self._items and not self._callback.pending:
-            self._callback = self._run_callback(self._take)
+        if self._items:
+            self._run_callback(self._take)
 
     def _take(self) -> None:
         items, self._items = self._items, []
@@ -94,7 +92,7 @@ class Gathering(Generic[T]):
         finally:
             if items:
                 self._items[:0] = items
-                self._callback = self._run_callback(self._take)
+                self._run_callback(self._take)
 
 
 class Timer:

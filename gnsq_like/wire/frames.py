@@ -64,8 +64,9 @@ def encode_messages(messages: Iterable[RawMessage]) -> bytes:
     return b"".join([encode_message(*message) for message in messages])
 
 
-_OK = Frame(RESPONSE, OK)
-#: nsqd's answer to a publish, as it comes off the wire.
+#: nsqd's answer to a publish: what is decoded of it is always this object.
+OK_ANSWER = Frame(RESPONSE, OK)
+#: The same as it comes off the wire.
 OK_FRAME = encode_frame(RESPONSE, OK)
 
 
@@ -126,7 +127,7 @@ class FrameDecoder:
         needed = 8
         while position + 8 <= end:
             if data.startswith(OK_FRAME, position):
-                items.append(_OK)
+                items.append(OK_ANSWER)
                 position += 10
                 continue
             run: list[RawMessage] = []
