@@ -357,9 +357,9 @@ class Connection:
         not_executed = isinstance(failure.__cause__, NsqdError)
         for reply in self._session.abandon():
             if not_executed or reply.end > self._outbox.sent_count:
-                reply.settle(NotSent(f"nsqd at {self.address} did not execute it: {failure}"))
+                reply.failed(NotSent(f"nsqd at {self.address} did not execute it: {failure}"))
             else:
-                reply.settle(OutcomeUnknown(self.address, str(failure)))
+                reply.failed(OutcomeUnknown(self.address, str(failure)))
         self.unanswered_bytes = 0
 
     # -- input --------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ class Connection:
             if isinstance(event, Messages):
                 self._on_messages(self, event.messages)
             elif isinstance(event, Confirmed):
-                for reply in event.tokens:
+                for reply in event:
                     self.unanswered_bytes -= reply.size
                     reply.settle()
                 has_answers = True
@@ -379,7 +379,7 @@ class Connection:
                 self._put(commands.NOP)
             elif isinstance(event, Refused):
                 self.alive = False  # nsqd closes the connection: a caller that sees the error must not publish here
-                event.token.settle(self._refusal(event.error))
+                event.token.failed(self._refusal(event.error))
             elif isinstance(event, CommandFailed):
                 logger.info("nsqd at %s: %s", self.address, event.error)
                 self._on_error(self, event.error)
@@ -568,10 +568,11 @@ class Connection:
         """TOUCH: nsqd's timeout for the message restarts. Returns False if the connection is gone. Never switches."""
         return self._put(commands.touch(message_id))
 
-    def publish(self, command: bytes, reply: PendingReply | None = None) -> PendingReply:
+    def publish(self, command: bytes, reply: PendingReply | None = None, several: bool = False) -> PendingReply:
         """Queue a PUB, MPUB or DPUB, given as its whole bytes. Never switches.
 
         :param reply: settled by nsqd's reply; None for a new one
+        :param several: whether others follow at once, so that it is written with them
         :returns: the reply; its error is PublishRefused if nsqd refused the command, NotSent if nsqd does not have the
             message, OutcomeUnknown if it may have it
         :raises NSQError: if the connection is gone; nothing was queued
@@ -582,7 +583,7 @@ class Connection:
         reply = PendingReply() if reply is None else reply
         reply.size = size = len(command)
         reply.end = outbox.put_count + size
-        alone = not self.unanswered
+        alone = not (several or self.unanswered)
         try:
             self._session.expect(reply)
             self.unanswered_bytes += size
@@ -595,11 +596,6 @@ class Connection:
             self._stop(self._lost_by(exc))
             raise
         return reply
-
-    def hold(self) -> None:
-        """Write nothing before the hub's next iteration, because many commands come now. Never switches."""
-        if self.alive:
-            self._outbox.hold()
 
     @property
     def at_rest(self) -> bool:

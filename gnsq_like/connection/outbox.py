@@ -53,7 +53,7 @@ class Outbox:
         #: Waits for the socket to become writable after an incomplete write.
         self._watcher: Any = None
         self._flush_soon = Soon(loop, self.flush)
-        self._flushing = False
+        self._writing = False
         self._closed = False
         #: Monotonic time since which the kernel has accepted nothing although there is output.
         self.stalled_since: float | None = None
@@ -74,28 +74,21 @@ class Outbox:
 
     def put_now(self, data: bytes) -> None:
         """Queue commands, and write what the kernel accepts unless earlier output is queued. Never switches."""
-        if self._closed:
-            return
-        size = len(data)
-        self._pieces.append(data)
-        self.put_count += size
-        if self._watcher is None and not self._flush_soon.due:
-            self.flush()
+        if self._pieces or self._watcher is not None or self._writing or self._closed:
+            self.put(data)
+        else:
+            self.put_count += len(data)
+            self._write(data)
 
     @property
     def idle(self) -> bool:
         """Whether everything put is written."""
-        return not (self._pieces or self._watcher is not None or self._flush_soon.due or self._closed)
+        return not (self._pieces or self._watcher is not None or self._closed)
 
     def written_elsewhere(self, count: int) -> None:
         """Account for bytes that another thread has written to the socket. Never switches."""
         self.put_count += count
         self.sent_count += count
-
-    def hold(self) -> None:
-        """Write nothing before the hub's next iteration, because much will be put until then. Never switches."""
-        if self._watcher is None and not self._closed:
-            self._flush_soon()
 
     def close(self) -> None:
         """Drop what is queued, and ignore further output; twice is fine. Call before the socket is closed."""
@@ -110,49 +103,48 @@ class Outbox:
 
         Also while waiting for the socket to become writable, which a blocked hub may not have noticed.
         """
-        if self._closed or self._flushing:
+        if self._closed or self._writing:
             return
-        self._flushing = True
+        while self._rest is not None or self._pieces or self._transport.unsent:
+            data: bytes | memoryview | None = self._rest
+            if data is None:
+                pieces, self._pieces = self._pieces, []
+                data = pieces[0] if len(pieces) == 1 else self._join(pieces)
+            if not self._write(data):
+                return
+        if self._watcher is not None:
+            self._unwatch()
+            if self._pieces:  # put by a signal handler since the last write
+                self._flush_soon()
+
+    def _write(self, data: bytes | memoryview) -> bool:
+        """Whether the kernel accepts this, which precedes what is queued; if not, the rest waits for the socket."""
+        self._writing = True
+        transport = self._transport
+        waiting = transport.unsent
         try:
-            if self._write():
+            sent = transport.send_now(data)
+            if self._closed:
+                return False
+            self.sent_count += sent
+            self._rest = memoryview(data)[sent:] if sent < len(data) else None
+            if self._rest is None and not transport.unsent:
                 self.stalled_since = None
-                if self._watcher is not None:
-                    self._unwatch()
-                if self._pieces:  # put by a signal handler since the last write
-                    self._flush_soon()
+                return True
+            if sent or transport.unsent < waiting or self.stalled_since is None:
+                self.stalled_since = time.monotonic()
+            self._watch()
         except BaseException as exc:
             self.close()
             self._on_broken(exc)
             if not isinstance(exc, OSError | ProtocolError):
                 raise
         finally:
-            self._flushing = False
+            self._writing = False
+        return False
 
-    def _write(self) -> bool:
-        """Whether the kernel has accepted everything."""
-        transport = self._transport
-        while self._rest is not None or self._pieces or transport.unsent:
-            if self._rest is None:
-                self._rest = memoryview(self._take())
-            waiting = transport.unsent
-            data = self._rest
-            sent = transport.send_now(data)
-            if self._closed:
-                return False
-            self.sent_count += sent
-            self._rest = data[sent:] if sent < len(data) else None
-            if self._rest is not None or transport.unsent:
-                if sent or transport.unsent < waiting or self.stalled_since is None:
-                    self.stalled_since = time.monotonic()
-                self._watch()
-                return False
-        return True
-
-    def _take(self) -> bytes:
-        """What the next write begins with, taken from ``_pieces``."""
-        pieces, self._pieces = self._pieces, []
-        if len(pieces) == 1:
-            return pieces[0]
+    def _join(self, pieces: list[bytes]) -> bytes:
+        """The first of these in one piece; the others go back."""
         if self.put_count - self.sent_count > _JOIN_BYTES:
             taken = size = 0
             while taken < len(pieces) and size < _JOIN_BYTES:

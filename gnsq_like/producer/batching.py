@@ -41,9 +41,9 @@ class PublishBatch(Publish):
 
     __slots__ = ("_batching", "bytes", "linger", "members")
 
-    def __init__(self, pool: PublishOwner, topic: str, batching: Batching) -> None:
-        # The deadline becomes the nearest of its members. Count 0, because each member counts itself.
-        super().__init__(pool, topic, b"", float("inf"), count=0)
+    def __init__(self, pool: PublishOwner, topic: str, deadline: float, batching: Batching) -> None:
+        # The deadline is the nearest of its members. Count 0, because each member counts itself.
+        super().__init__(pool, topic, b"", deadline, count=0)
         self._batching = batching
         self.members: list[Member] = []
         #: Size of its MPUB's body.
@@ -64,7 +64,7 @@ class PublishBatch(Publish):
             return b""
         return self._batching.encoder.mpub(self.topic, [member.body for member in members])
 
-    def complete(self, error: Exception | None) -> None:
+    def settle(self, error: Exception | None = None) -> None:
         """Settle the batch and all its members. Never switches."""
         if self.done:
             return
@@ -72,13 +72,12 @@ class PublishBatch(Publish):
             self._batching.send_singly(self.members)
         elif error is not None:
             for member in self.members:
-                member.complete(error)
+                member.settle(error)
         else:
-            self.owner.waker.wake_all(self.members)
-            self.owner.counts.confirmed += self.settle_all(self.members)
+            self.owner.counts.confirmed += self.confirm_all(self.members)
             for member in self.members:
                 if member.is_abandoned:
-                    member.complete(None)
+                    member.settle(None)
         PendingReply.settle(self, error)  # last: until then, its deadline is that of its members
 
     def expire(self) -> None:
@@ -126,26 +125,29 @@ class Batching:
             self._close(batch)
             batch = None
         if batch is None:
-            batch = self._begin(member.topic)
+            batch = self._begin(member)
         members = batch.members
         members.append(member)
         member.carrier = batch
         batch.bytes += added
         if member.deadline < batch.deadline:
             batch.deadline = member.deadline
+            self.watch(batch)
         if (
             len(members) >= self._most_count
             or batch.bytes >= self._most_bytes
             or (self._linger and member.deadline < time.monotonic() + self._linger)
-            or (len(members) == _EARLY_COUNT and not self._linger and not self._pool.unanswered_count)
+            or (len(members) == _EARLY_COUNT and not self._linger and not self._pool.nsqds.unanswered_count)
         ):
             self._close(batch)
         elif not self._linger:
             self._flush_soon()
 
-    def _begin(self, topic: str) -> PublishBatch:
-        encode_topic(topic)
-        batch = self._open[topic] = PublishBatch(self._pool, topic, self)
+    def _begin(self, member: Member) -> PublishBatch:
+        encode_topic(member.topic)
+        batch = PublishBatch(self._pool, member.topic, member.deadline, self)
+        self._open[member.topic] = batch
+        self.watch(batch)
         if self._linger:
             batch.linger = Timer(partial(self._close, batch))
             batch.linger.set(self._linger)
@@ -169,13 +171,13 @@ class Batching:
                 batch.linger.cancel()
             if len(batch.members) == 1:
                 self._alone(batch.members[0])
+                batch.forget()
                 return
-            self._pool.deadlines.add(batch)
             self._submit(batch, time.monotonic())
         except BaseException:  # a signal handler has raised: nobody else would complete it
             if self._open.get(batch.topic) is batch:
                 del self._open[batch.topic]
-            batch.complete(batch.too_late())
+            batch.settle(batch.too_late())
             raise
 
     def look(self) -> None:
@@ -186,10 +188,10 @@ class Batching:
     def _alone(self, member: Member) -> None:
         member.carrier = None
         if member.is_abandoned:
-            member.complete(NotSent("its caller is gone"))
+            member.settle(NotSent("its caller is gone"))
         elif not member.done:
             member.command = self.encoder.pub(member.topic, member.body)
-            self._pool.deadlines.add(member)
+            self.watch(member)
             self._submit(member, time.monotonic())
 
     def send_singly(self, members: list[Member]) -> None:

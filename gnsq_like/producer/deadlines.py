@@ -1,10 +1,13 @@
-"""One queue and one timer for the deadlines of all pending publishes.
+"""One queue for the deadlines of all pending publishes.
 
 Most publishes have the same timeout, so their deadlines come in order. Those form a line: adding costs a comparison,
 and answered ones are removed from its front as new ones are added. A deadline earlier than the line's last goes to a
 heap. Answered publishes behind an unanswered one stay in the line; when there are many, it is rebuilt without them.
 
-A timer that is late was held up with everything else in this process: a blocked hub, a machine that slept, no CPU. The
+The queue is looked at once a second while it has entries, and a timer is set for a deadline before the next look: few
+publishes need one. The looks go on whatever a signal handler that raises may interrupt.
+
+A look that is late was held up with everything else in this process: a blocked hub, a machine that slept, no CPU. The
 answers that came meanwhile are read first, so what has been answered in time does not expire.
 """
 
@@ -17,12 +20,18 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Protocol
 
+import gevent
+
 from gnsq_like.runtime.timer import Timer
 
 #: The line or heap is rebuilt at twice its pending entries plus this.
 _SLACK = 1000
-#: Seconds by which a timer is late if its hub stood still.
+#: Seconds between two looks.
+_LOOK = 1.0
+#: Seconds by which a look is late if its hub stood still.
 _HELD_UP = 0.01
+#: Later than every monotonic time.
+_NEVER = float("inf")
 
 
 class Expires(Protocol):
@@ -41,26 +50,31 @@ def _expire(thing: Expires) -> None:
 class Deadlines:
     """Calls ``expire()`` of each added object that is not done at its deadline.
 
-    :param on_expired: called in the hub after some expired
+    :param on_look: called in the hub at each look, and after some expired
     :param expire: called instead of the object's own function
     :param grace: seconds after the deadline at which it is called
     """
 
     def __init__(
         self,
-        on_expired: Callable[[], object],
+        on_look: Callable[[], object],
         *,
         expire: Callable[[Any], object] = _expire,
         grace: float = 0.0,
     ) -> None:
-        self._on_expired = on_expired
+        self._on_look = on_look
         self._expire = expire
         self._grace = grace
         self._line: deque[Expires] = deque()
         self._heap: list[tuple[float, int, Expires]] = []
         self._numbers = count()
-        self._timer = Timer(self._fire)
-        #: Whether the timer is set once more, after it was late.
+        #: Set for a deadline before the next look.
+        self._timer = Timer(lambda: self._expire_due(self._timer.late))
+        #: Fires at each look; made in this hub.
+        self._looking: Any = None
+        #: Monotonic time of the next look.
+        self._next_look = _NEVER
+        #: Whether the timer is set once more, after a look was late.
         self._is_second_look = False
         self._rebuild_at = _SLACK
 
@@ -80,9 +94,19 @@ class Deadlines:
                 self._rebuild_at = 2 * len(self._line) + _SLACK
         else:
             self._push(thing)
-        due = self._timer.due
-        if due is None or deadline + self._grace < due:
-            self._timer.set_by(deadline + self._grace)
+        if deadline + self._grace < self._next_look:
+            self._arm(deadline + self._grace)
+
+    def _arm(self, due: float) -> None:
+        """Begin to look, if there was nothing to look at, and look at ``due``. Never switches."""
+        if self._looking is None:
+            self._looking = gevent.get_hub().loop.timer(_LOOK, _LOOK)
+        if not self._looking.active:
+            self._looking.start(self._look, update=True)
+        if self._next_look == _NEVER:
+            self._next_look = time.monotonic() + _LOOK
+        if due < self._next_look:
+            self._timer.set_by(due)
 
     def _push(self, thing: Expires) -> None:
         heap = self._heap
@@ -94,20 +118,30 @@ class Deadlines:
             self._rebuild_at = 2 * len(heap) + _SLACK
         heapq.heappush(heap, (thing.deadline, next(self._numbers), thing))
 
-    def look(self) -> None:
-        """Go on, if a signal handler that raised has interrupted this. Never switches."""
-        if not self._timer.is_set and (self._line or self._heap):
-            self._timer.set(0.0)
+    def _look(self) -> None:
+        now = time.monotonic()
+        late = now - self._next_look
+        self._next_look = now + _LOOK
+        if not self._timer.is_set:  # it looks soon, or for the second time
+            self._expire_due(late)
+        self._on_look()
+        if not (self._line or self._heap):
+            self._next_look = _NEVER
+            self._looking.stop()
 
     def close(self) -> None:
         """Drop everything; twice is fine."""
         self._timer.cancel()
+        self._next_look = _NEVER
+        if self._looking is not None:
+            self._looking.close()
+            self._looking = None
         self._is_second_look = False
         self._line.clear()
         self._heap.clear()
 
-    def _fire(self) -> None:
-        self._is_second_look = not self._is_second_look and self._timer.late > _HELD_UP
+    def _expire_due(self, late: float) -> None:
+        self._is_second_look = not self._is_second_look and late > _HELD_UP
         if self._is_second_look:
             self._timer.set(self._grace)
             return
@@ -135,7 +169,7 @@ class Deadlines:
                 heapq.heappush(heap, entry)
                 raise
         nearest = [*(each.deadline for each in list(line)[:1]), *(each[0] for each in heap[:1])]
-        if nearest:
+        if nearest and min(nearest) + self._grace < self._next_look:
             self._timer.set_by(min(nearest) + self._grace)
         if expired:
-            self._on_expired()
+            self._on_look()

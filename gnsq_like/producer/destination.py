@@ -38,13 +38,13 @@ class DestinationOwner(Protocol):
     """The pool that a destination belongs to. Nothing here switches."""
 
     options: ProducerOptions
+    hub: Any
     hooks: HookRunner
+    several: bool
 
     def lost(self, destination: Destination, error: NSQError | None) -> None: ...
-    def report(self, address: str, error: NSQError) -> None: ...
     def changed(self) -> None: ...
     def answered(self, connection: Connection) -> None: ...
-    def now(self) -> float: ...
 
 
 class Destination:
@@ -97,31 +97,10 @@ class Destination:
         """Whether it is doubted, or the last try to connect failed; a first try may be under way."""
         return self.doubted if self.connected else self._unreachable
 
-    def ready(self, now: float) -> bool:
-        """Whether a publish can be sent now; starts connecting if that is due. Never switches."""
-        connection = self.connection
-        if connection is None or not connection.alive:
-            self.blocked = True
-            # One that is dead was interrupted before it began.
-            if all(each.dead for each in self._dialling) and now >= self._tries.not_before:
-                self._try(now)
-            return False
-        if connection.lease is not None and not connection.lease.recall():
-            self.blocked = True
-            return False
-        if now - connection.last_received_at > self._options.heartbeat_interval:
-            # This thread has not read for long; nsqd may have closed the connection.
-            connection.catch_up()
-            if not connection.alive:
-                self.blocked = True
-                return False
-        if (
-            len(connection.unanswered) < self._options.max_pending_count
-            and connection.unanswered_bytes < self._options.max_pending_bytes
-        ):
-            return True
-        self.blocked = True
-        return False
+    def _connect_if_due(self, now: float) -> None:
+        # One that is dead was interrupted before it began.
+        if all(each.dead for each in self._dialling) and now >= self._tries.not_before:
+            self._try(now)
 
     def recall(self) -> None:
         """End the lease of its connection, if there is one, after the publish under way. Never switches."""
@@ -130,8 +109,9 @@ class Destination:
 
     def reconnect(self, now: float) -> None:
         """Connect again at once if a connection that had lasted is lost. Never switches."""
-        if self.connection is not None:
-            self.ready(now)
+        if self.connection is not None and not self.connection.alive:
+            self.blocked = True
+            self._connect_if_due(now)
 
     def redial(self, now: float) -> float:
         """Try to connect if that is due, also beside a doubted connection and tries that hang. Never switches.
@@ -214,7 +194,7 @@ class Destination:
         pause = self._pause()
         logger.log(logging.DEBUG if again else logging.WARNING, "%s; next try in %.1f s", error, pause)
         if is_news:
-            self._pool.report(self.name, error)
+            self._pool.hooks.call("on_error", self.name, error)
 
     def _pause(self) -> float:
         """Delay the next try; returns the seconds."""
@@ -256,23 +236,38 @@ class Destination:
 
     # -- publishing ---------------------------------------------------------------------------------
 
-    def send(self, publish: Publish) -> None:
-        """Queue a publish on the connection; only while ``ready``. Never switches."""
+    def send(self, publish: Publish, now: float) -> bool:
+        """Queue a publish on the connection, if there is one with room; else connect if that is due. Never switches.
+
+        :returns: False if it is not taken; the next answer, or the next connection, then makes the pool try again
+        """
         connection = self.connection
-        assert connection is not None
+        if connection is None or not connection.alive:
+            self.blocked = True
+            self._connect_if_due(now)
+            return False
+        if connection.lease is not None:
+            connection.lease.recall()
+        if now - connection.last_received_at > self._options.heartbeat_interval:
+            # This thread has not read for long; nsqd may have closed the connection.
+            connection.catch_up()
+        if (
+            connection.lease is not None
+            or not connection.alive
+            or len(connection.unanswered) >= self._options.max_pending_count
+            or connection.unanswered_bytes >= self._options.max_pending_bytes
+        ):
+            self.blocked = True
+            return False
         publish.sent_to = connection.address  # before it looks whether it is done: see Publish.withdraw
         command = publish.command
         if publish.done or not command:
             command = publish.encode()
         if command:
-            connection.publish(command, publish)
+            connection.publish(command, publish, self._pool.several)
         else:
             publish.sent_to = None
-
-    def hold(self) -> None:
-        """Send the following publishes of this iteration of the hub in one write. Never switches."""
-        if self.connection is not None:
-            self.connection.hold()
+        return True
 
     def why(self) -> str:
         """Why nothing can be sent to it, for an error's text."""

@@ -52,7 +52,7 @@ class LoneCaller:
         self._address = ""
         #: The thread of the last publishes, and how many it has made in a row.
         self._thread = 0
-        self._row = 0
+        self.row = 0
         #: Monotonic time when the last publish that was handed over ended; its caller sets it.
         self.ended_at = 0.0
 
@@ -84,19 +84,19 @@ class LoneCaller:
     def _note(self, thread: int, now: float) -> None:
         if thread != self._thread or now - self.ended_at > _PAUSE:
             self._thread = thread
-            self._row = 0
-        self._row += 1
+            self.row = 0
+        self.row += 1
 
     def disturbed(self) -> None:
         """Something else is published: what this thread publishes next must come after it. Never switches."""
         self._lease = None
-        self._row = 0
+        self.row = 0
 
     # -- in the pool's thread -----------------------------------------------------------------------
 
     def answered(self, connection: Connection) -> None:
         """The connection has had answers: lend it if a thread qualifies. Never switches."""
-        if self._row < _ROW or not self._allowed or self._hub_handle.backlog or len(self._pool.nsqds.destinations) > 1:
+        if self.row < _ROW or not self._allowed or self._hub_handle.backlog or len(self._pool.nsqds.destinations) > 1:
             return
         lease = connection.lend(self._thread, self._hub_handle, self._pool.options.heartbeat_interval)
         if lease is not None:
@@ -107,7 +107,7 @@ class LoneCaller:
     def _over(self, lease: Lease) -> None:
         if self._lease is lease:
             self._lease = None
-        self._row = 0
+        self.row = 0
         if isinstance(lease.left, Publish):
             self._pool.deadlines.add(lease.left)
         self._pool.changed()

@@ -129,34 +129,38 @@ class Nsqds:
 
     # -- the next one -------------------------------------------------------------------------------
 
-    def choose(self, publish: Publish, now: float) -> Destination | None:
-        """The next nsqd in turn that is ready for this publish, or the last one again. Never switches."""
+    def send(self, publish: Publish, now: float) -> bool:
+        """Send a publish to the next nsqd in turn that takes it, or to the last one again. Never switches.
+
+        :returns: False if none takes it
+        """
         destinations = self.destinations
         count = len(destinations)
         if count == 1 and not publish.is_copy:
-            return destinations[0] if destinations[0].ready(now) else None
+            return destinations[0].send(publish, now)
         if count > _FEW and not publish.is_copy:
             last = self._last_of_group(count)
             # It may have left the list since, and must not be dialled then.
-            if last is not None and last.connected and last.ready(now) and not last.doubted:
-                return last
+            if last is not None and last.usable and last.send(publish, now):
+                return True
         taken = publish.avoids() if publish.is_copy else ()
-        doubted = None
+        doubted: list[Destination] = []
         for step in range(count):
             position = (self._turn + step) % count
             destination = destinations[position]
-            if destination.name not in taken and destination.ready(now):
-                if destination.doubted:
-                    doubted = doubted or destination
-                    continue
+            if destination.name in taken:
+                continue
+            if destination.connected and destination.doubted:
+                doubted.append(destination)
+            elif destination.send(publish, now):
                 self._turn = position + 1
                 self._last = destination
-                return destination
-        return doubted
+                return True
+        return any(destination.send(publish, now) for destination in doubted)
 
     def _last_of_group(self, count: int) -> Destination | None:
         """The nsqd of the last publish, if the next one belongs to its group."""
-        iteration = self._pool.now()  # the loop reads the clock once in each
+        iteration = self._pool.hub.loop.now()  # the loop reads the clock once in each
         if iteration != self._iteration:
             if self._count > _SINGLE:
                 self._turn = int(draw() * count)  # or the groups would go to the same nsqds again and again
@@ -227,7 +231,7 @@ class Nsqds:
 
     def _lookup_failed(self, address: str, error: NSQError) -> None:
         logger.warning("%s", error)
-        self._pool.report(address, error)
+        self._pool.hooks.call("on_error", address, error)
         if self._discovery is not None and self._discovery.all_failed:
             self.surveyed = True
             self._pool.changed()

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
@@ -28,15 +27,12 @@ from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.lone_caller import LoneCaller
 from gnsq_like.producer.nsqds import Nsqds
-from gnsq_like.producer.publish import Publish, PublishCounts, Waker
+from gnsq_like.producer.publish import Publish, PublishCounts, resume
 from gnsq_like.producer.replicas import Replicas
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.timer import Soon, Timer
+from gnsq_like.runtime.timer import Gathering, Soon, Timer
 from gnsq_like.runtime.user_code import HookRunner
-
-#: Seconds between two looks at what should have been done.
-_LOOK = 1.0
 
 _CLOSED = "the Producer was closed before this was sent"
 
@@ -63,24 +59,21 @@ class Pool:
     ) -> None:
         self.options = options
         self.hub = hub_handle.hub
-        self._loop = hub_handle.hub.loop
         self.hooks = hooks
         self.nsqds = Nsqds(addresses, lookupds, self)
-        #: While several publishes come: the nsqds whose part of them is held back until the last, for one write each.
-        self.held: set[Destination] | None = None
+        #: Whether several publishes come now, to leave in one write for each connection.
+        self.several = False
         #: Publishes that wait for a connection or for room, oldest first.
         self._queue: deque[Publish] = deque()
-        self._pump_soon = Soon(self._loop, self._pump)
-        #: A timer that fires once a second while publishes are pending; made in this hub.
-        self._looking: Any = None
+        self._pump_soon = Soon(self.hub.loop, self._pump)
         #: Fires at the next time to connect.
         self._retry = Timer(self._pump)
-        self.deadlines = Deadlines(self.changed)
+        self.deadlines = Deadlines(self._look)
         self.counts = counts
-        self.waker = Waker(self._loop)
-        #: Settled when the queue has room, and when nothing is pending.
-        self._room: deque[PendingReply] = deque()
-        self._drained: list[PendingReply] = []
+        #: The publishes of this hub's greenlets that are done.
+        self.awake: Gathering[Publish] = Gathering(self.hub.loop, resume)
+        #: Replies, and the conditions under which they are settled.
+        self._awaited: list[tuple[PendingReply, Callable[[], bool]]] = []
         #: Sends a publish or a batch: ``submit``, or copies of it by that.
         self.send: Submit = self.submit
         if options.replicas > 1:
@@ -94,21 +87,15 @@ class Pool:
     def submit(self, publish: Publish, now: float) -> None:
         """Send a publish, or queue it. Never switches."""
         nsqds = self.nsqds
-        if nsqds.circuit.reason is None and (not self._queue or publish.is_copy):
-            destination = nsqds.choose(publish, now)
-            if destination is not None:
-                if self.held is not None and destination not in self.held:
-                    self.held.add(destination)
-                    destination.hold()
-                destination.send(publish)
-                return
+        if nsqds.circuit.reason is None and (not self._queue or publish.is_copy) and nsqds.send(publish, now):
+            return
         self._enqueue(publish)
         self.changed()
 
     def _enqueue(self, publish: Publish) -> None:
         refusal = _CLOSED if self.stopped else self.nsqds.circuit.reason
         if refusal is not None:
-            publish.complete(publish.doubt or NotSent(refusal))
+            publish.settle(publish.doubt or NotSent(refusal))
             return
         publish.sent_to = None
         self._queue.append(publish)
@@ -126,28 +113,18 @@ class Pool:
             self._enqueue(publish)
             self.changed()
             return
-        publish.complete(publish.doubt or error)
+        publish.settle(publish.doubt or error)
 
     def changed(self) -> None:
         """Something happened that may let queued publishes be sent. Never switches."""
         self._pump_soon()
 
-    def begin_to_look(self) -> None:
-        """Look after publishes once a second as long as any are pending. Never switches."""
-        if self._looking is None:
-            self._looking = self._loop.timer(_LOOK, _LOOK)
-        if not self._looking.active and not self.stopped:
-            self._looking.start(self._look)
-
     def _look(self) -> None:
         """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
-        self.deadlines.look()
-        self.waker.look()
+        self.awake.look()
         if self.batching is not None:
             self.batching.look()
         self.changed()
-        if not self.pending_count and not self.deadlines:
-            self._looking.stop()
 
     def _pump(self) -> None:
         if self.stopped:
@@ -161,32 +138,26 @@ class Pool:
         now = time.monotonic()
         stuck: list[Publish] = []
         while queue:
-            publish = queue[0]
-            if not publish.done:
-                destination = self.nsqds.choose(publish, now)
-                if destination is not None:
-                    queue.popleft()
-                    destination.send(publish)
-                    continue
-                if not publish.is_copy:
-                    break
-                stuck.append(publish)  # others may use nsqds that this one must avoid
-            queue.popleft()
+            publish = queue.popleft()
+            if publish.done or self.nsqds.send(publish, now):
+                continue
+            if not publish.is_copy:
+                queue.appendleft(publish)
+                break
+            stuck.append(publish)  # others may use nsqds that this one must avoid
         queue.extendleft(reversed(stuck))
         self._arm_retry(now)
-        while self._room and len(queue) < self.options.max_pending_count:
-            self._room.popleft().settle()
-        self.check_drained()
+        self._check_awaited()
 
     def _fail_queued(self, reason: str | None) -> None:
         while self._queue:
             publish = self._queue.popleft()
-            publish.complete(publish.doubt or NotSent(reason))
+            publish.settle(publish.doubt or NotSent(reason))
 
     def _arm_retry(self, now: float) -> None:
         """Set the timer to the next time to connect, if publishes are queued. Never switches.
 
-        :param now: when ``choose`` was called; what was due then and was not dialled is avoided by all copies queued
+        :param now: when they were offered; what was due then and was not dialled is avoided by all copies queued
         """
         if not self._queue or self._retry.is_set:
             return
@@ -200,20 +171,31 @@ class Pool:
         while queue and queue[0].done:
             queue.popleft()
 
-    def expired(self, address: str) -> None:
-        """A publish to this nsqd was not answered in time. Never switches."""
-        self.nsqds.doubt(address)
-
-    def why(self, but: Collection[str] = ()) -> str:
-        """See ``Nsqds.why``."""
-        return self.nsqds.why(but)
-
     # -- room, and the end --------------------------------------------------------------------------
 
-    def ask_room(self, reply: PendingReply) -> None:
-        """Settle ``reply`` when the queue has room. Never switches."""
-        self._room.append(reply)
+    def when(self, condition: Callable[[], bool], reply: PendingReply | None = None) -> PendingReply:
+        """Settle ``reply``, or a new one, as soon as the condition holds; returns it. Never switches."""
+        reply = reply or PendingReply()
+        self._awaited.append((reply, condition))
         self.changed()
+        return reply
+
+    def _check_awaited(self) -> None:
+        if self._awaited:
+            awaited, self._awaited = self._awaited, []
+            for reply, condition in awaited:
+                if condition():
+                    reply.settle()
+                else:
+                    self._awaited.append((reply, condition))
+
+    def has_room(self) -> bool:
+        """Whether a publish that finds no connection may be queued."""
+        return len(self._queue) < self.options.max_pending_count
+
+    def is_drained(self) -> bool:
+        """Whether nothing is pending."""
+        return not self.pending_count
 
     @property
     def waiting_count(self) -> int:
@@ -224,61 +206,34 @@ class Pool:
     def pending_count(self) -> int:
         """The number of publishes queued, in open batches, or unanswered; abandoned ones count until answered."""
         held = 0 if self.batching is None else self.batching.held
-        return len(self._queue) + held + self.unanswered_count
-
-    @property
-    def unanswered_count(self) -> int:
-        """The number of commands that nsqd has not answered."""
-        return self.nsqds.unanswered_count
-
-    def now(self) -> float:
-        """The time of this iteration of the hub, by its own clock: the loop reads the clock once in each."""
-        return float(self._loop.now())
-
-    def drained(self) -> PendingReply:
-        """A reply that is settled when nothing is pending. Never switches."""
-        reply = PendingReply()
-        self._drained.append(reply)
-        self.changed()
-        return reply
-
-    def check_drained(self) -> None:
-        """Settle the replies of ``drained`` if nothing is pending. Never switches."""
-        if self._drained and not self.pending_count:
-            drained, self._drained = self._drained, []
-            for reply in drained:
-                reply.settle()
+        return len(self._queue) + held + self.nsqds.unanswered_count
 
     def answered(self, connection: Connection) -> None:
         """A connection that was not blocked has had answers. Never switches."""
-        self.check_drained()
-        self.lone_caller.answered(connection)
+        if self._awaited:
+            self._check_awaited()
+        if self.lone_caller.row:
+            self.lone_caller.answered(connection)
 
     def close(self) -> None:
         """Close everything now; pending publishes get their error. May switch."""
         self.stopped = True
-        self._cancel_timers()
+        self._retry.cancel()
         self.nsqds.stop()
         self._fail_queued(_CLOSED)
-        for reply in (*self._room, *self._drained):
+        for reply, _ in self._awaited:
             reply.settle(NotRunning("the Producer is closed"))
-        self._room.clear()
-        self._drained.clear()
+        self._awaited.clear()
         self.nsqds.close()
         self.deadlines.close()
         self.hooks.join(1.0)
-
-    def _cancel_timers(self) -> None:
-        self._retry.cancel()
-        if self._looking is not None:
-            self._looking.close()
 
     def forked_child(self, loop_lives: bool) -> None:
         """In a forked child: drop the parent's publishes, timers and greenlets. Never switches."""
         self.stopped = True
         if not loop_lives:
             return  # nothing of it runs any more
-        self._cancel_timers()
+        self._retry.cancel()
         self.deadlines.close()
         self._queue.clear()
         self.nsqds.forked_child()
@@ -298,7 +253,3 @@ class Pool:
         if not self.stopped:
             self.nsqds.lost(destination)
         self.changed()
-
-    def report(self, address: str, error: NSQError) -> None:
-        """Pass an error after which the Producer continues to ``on_error``."""
-        self.hooks.call("on_error", address, error)

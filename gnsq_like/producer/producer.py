@@ -31,7 +31,7 @@ from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish, PublishCounts
 from gnsq_like.producer.waiting import PublishResult, Running, publish_and_wait, publish_from_loop
 from gnsq_like.runtime import hub_thread, native, owner
-from gnsq_like.runtime.hub_calls import HubHandle, handle_here, own_hub
+from gnsq_like.runtime.hub_calls import HubHandle, handle_here, may_wait_here, own_hub
 from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.user_code import HookRunner
@@ -159,13 +159,13 @@ class Producer(KnownAttributes):
         hub_handle, pool = running.hub_handle, running.pool
         result = PublishResult(publish, hub_handle)
         here = native.thread_id() == running.thread
-        may_begin = here and running.may_begin()
+        may_begin = here and not running.beginning and may_wait_here()
         if pool.waiting_count + hub_handle.backlog >= self.options.max_pending_count:
             room = PendingReply()
-            hub_handle.call(pool.ask_room, room)
+            hub_handle.call(pool.when, pool.has_room, room)
             may_wait = may_begin or not here
             if not may_wait or not hub_handle.wait(room, publish.deadline - time.monotonic()):
-                hub_handle.call(publish.complete, NotSent(f"no room in time: {pool.why()}"))
+                hub_handle.call(publish.settle, NotSent(f"no room in time: {pool.nsqds.why()}"))
                 return result
         if may_begin:
             running.begin(publish, now)

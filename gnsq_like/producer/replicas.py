@@ -35,9 +35,9 @@ class Copy(Publish):
             self.forget()
         return b"" if self.done else self.group.encode()
 
-    def complete(self, error: Exception | None) -> None:
+    def settle(self, error: Exception | None = None) -> None:
         if not self.done:
-            super().complete(error)
+            super().settle(error)
             self.group.check()
 
 
@@ -84,9 +84,9 @@ class Group:
         confirmed = sum(copy.done and copy.error is None for copy in self._copies)
         still_open = sum(not copy.done for copy in self._copies)
         if confirmed >= self._quorum:
-            self.publish.complete(None)
+            self.publish.settle(None)
         elif not still_open:
-            self.publish.complete(self.too_late())
+            self.publish.settle(self.too_late())
 
     def too_late(self) -> Exception:
         """The publish's error if no more copies are confirmed."""
@@ -103,10 +103,10 @@ class Group:
         if confirmed and refused:
             return OutcomeUnknown(refused[0].address, str(refused[0]), confirmed)
         if confirmed:
-            return OutcomeUnknown("", f"not sent to another in time: {self._pool.why(but=confirmed)}", confirmed)
+            return OutcomeUnknown("", f"not sent to another in time: {self._pool.nsqds.why(but=confirmed)}", confirmed)
         if refused:
             return refused[0]
-        return errors[0] if errors else NotSent(f"not sent in time: {self._pool.why()}")
+        return errors[0] if errors else NotSent(f"not sent in time: {self._pool.nsqds.why()}")
 
 
 class Replicas:

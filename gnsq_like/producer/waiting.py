@@ -8,7 +8,7 @@ interrupted, it gives the publish up (:func:`give_up`), which changes nothing on
 ================================  ==============================================================================
 Caller                            How it waits
 ================================  ==============================================================================
-a greenlet beside the connections  ``Publish.wait_here``: woken with the others by the Waker; the pool's deadlines
+a greenlet beside the connections  ``Publish.wait_in`` its hub; the pool's deadlines
 greenlets of another hub           ``Callers``: handed over together, one timer for all
 a thread without a hub             on a lock (``CrossThreadWait``); one that publishes alone gets the connection
                                    itself (``lone_caller``)
@@ -25,11 +25,11 @@ from __future__ import annotations
 import logging
 import pickle  # noqa: F401 - AsyncResult.set_exception imports it, which fails without file descriptors
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
+import gevent
 from gevent import Greenlet, getcurrent, monkey
 from gevent._hub_local import get_hub_if_exists
 from gevent.event import AsyncResult
@@ -38,54 +38,48 @@ from gnsq_like.errors import InvalidOption, NotSent, UsageError
 from gnsq_like.producer.batching import Member
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.pool import Pool
-from gnsq_like.producer.publish import Publish
+from gnsq_like.producer.publish import Publish, resume
 from gnsq_like.runtime import native, owner
 from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, call_here, handle_here, may_wait_here
-from gnsq_like.runtime.timer import Soon
+from gnsq_like.runtime.timer import Gathering
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 
 class Running:
     """The parts of a started Producer: made by the first publish, until a fork, close, or the end of their thread."""
 
-    __slots__ = ("_beginning", "hub_handle", "local", "pool", "thread")
+    __slots__ = ("beginning", "hub_handle", "local", "pool", "thread")
 
     def __init__(self, hub_handle: HubHandle, pool: Pool) -> None:
         self.hub_handle = hub_handle
         self.thread = hub_handle.thread
         self.pool = pool
-        #: Whether ``begin`` runs.
-        self._beginning = False
+        #: Whether ``begin`` runs: a signal handler that interrupts it can begin no other.
+        self.beginning = False
         #: What ``waiting`` keeps for each thread that publishes.
         self.local: Any = native.local()
-
-    def may_begin(self) -> bool:
-        """Whether ``begin`` may be called here, and may be waited for. In the pool's thread; never switches.
-
-        Not in the hub, nor in a signal handler that interrupted the hub, the greenlet of a connection, or ``begin``.
-        """
-        return not self._beginning and may_wait_here()
 
     def begin(self, publish: Publish, now: float) -> None:
         """Send a publish. In the pool's thread; never switches."""
         if publish.done:
             return
         try:
-            self._beginning = True
+            self.beginning = True
             pool = self.pool
-            pool.begin_to_look()
-            if type(publish) is Member and pool.batching is not None and pool.nsqds.circuit.reason is None:
+            if pool.batching is not None and type(publish) is Member and pool.nsqds.circuit.reason is None:
                 pool.batching.add(publish)
             else:
                 pool.deadlines.add(publish)
                 pool.send(publish, now)
         finally:
-            self._beginning = False
+            self.beginning = False
 
     def begin_all(self, publishes: list[tuple[Publish, float]]) -> None:
         """Send publishes that came together, in one write for each connection. In the pool's hub; never switches."""
-        self.pool.held = set() if len(publishes) > 1 else None
+        self.pool.several = len(publishes) > 1
         try:
             for publish, now in publishes:
                 try:
@@ -93,7 +87,7 @@ class Running:
                 except Exception:
                     logger.exception("%r could not be begun", publish)
         finally:
-            self.pool.held = None
+            self.pool.several = False
 
     def abandon(self) -> None:
         """Drop the connections of a thread that has ended. From any thread; never switches."""
@@ -105,7 +99,7 @@ class Running:
         self.pool.lone_caller.close()
         if self.pool.batching is not None:
             self.pool.batching.flush()
-        return not self.pool.pending_count or self.pool.drained().wait(timeout)
+        return self.pool.is_drained() or self.pool.when(self.pool.is_drained).wait(timeout)
 
     def end(self, timeout: float) -> bool:
         """Drain and close. In the pool's thread; may switch."""
@@ -140,7 +134,20 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
     :raises PublishError: if it is not confirmed
     """
     if native.thread_id() == running.thread:
-        _wait_beside_the_connections(running, publish, now)
+        if running.beginning or not may_wait_here():
+            raise NotSent(
+                "publish() cannot wait in the hub or in a signal handler that interrupts it; "
+                "use publish_async() there, or gevent.signal_handler()"
+            )
+        try:
+            running.begin(publish, now)
+            if publish.done:
+                gevent.sleep(0)  # it failed; a caller that tries again in a loop must not keep the hub from running
+            else:
+                publish.wait_in(running.hub_handle.hub, running.pool.awake.add)
+        except BaseException:
+            publish.abandon()
+            raise
     elif (hub := get_hub_if_exists()) is not None:
         _callers(running, hub).publish(publish, now)
     else:
@@ -148,20 +155,6 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
     if publish.error is not None:
         # A batch or a lost connection settles many publishes with the same error; each needs its own traceback.
         raise publish.error.with_traceback(None)
-
-
-def _wait_beside_the_connections(running: Running, publish: Publish, now: float) -> None:
-    if not running.may_begin():
-        raise NotSent(
-            "publish() cannot wait in the hub or in a signal handler that interrupts it; "
-            "use publish_async() there, or gevent.signal_handler()"
-        )
-    try:
-        running.begin(publish, now)
-        publish.wait_here()
-    except BaseException:
-        publish.abandon()
-        raise
 
 
 def _wait_without_a_hub(running: Running, publish: Publish, now: float) -> None:
@@ -201,75 +194,66 @@ class Callers:
     settled in one iteration of the other hub are handed back together. One timer for all ends those that the other
     thread has not settled in time.
 
-    Rules for editors: a publish is handed over by ``_hand_over`` only. ``wake`` and ``_hand_back`` run in the
-    other thread.
+    Rules for editors: ``_settled`` belongs to the other thread, and ``_hand_back`` runs there.
     """
 
     def __init__(self, running: Running) -> None:
         self._here = handle_here()
         self.hub: Any = self._here.hub
-        self._hand_over_soon = Soon(self.hub.loop, self._hand_over)
         self._running = running
         self._there = running.hub_handle
-        self._hand_back_soon = Soon(self._there.hub.loop, self._hand_back)
-        #: Publishes that were settled in this iteration of the other hub.
-        self._settled: deque[Publish] = deque()
+        #: The publishes of this iteration of this hub, with the times they were made.
+        self._new: Gathering[tuple[Publish, float]] = Gathering(self.hub.loop, self._hand_over)
+        #: Those that were settled in one of the other hub.
+        self._settled: Gathering[Publish] = Gathering(self._there.hub.loop, self._hand_back)
         #: How many greenlets wait. While there are any, the timer also keeps the hub from raising LoopExit.
         self._waiting = 0
-        #: Publishes of this iteration of the hub, with the times they were made.
-        self._gathered: list[tuple[Publish, float]] = []
-        self._deadlines = Deadlines(int, expire=self._withdraw, grace=GRACE)
+        self._deadlines = Deadlines(self._look, expire=self._withdraw, grace=GRACE)
 
     def publish(self, publish: Publish, now: float) -> None:
         """Send a publish, and wait until it is settled. May switch."""
-        publish.greenlet = getcurrent()
-        publish.waker = self
-        if not self._gathered:
+        if not self._new:
             self._running.pool.lone_caller.disturbed()
-        self._hand_over_soon()
-        self._gathered.append((publish, now))
+        self._new.add((publish, now))
         self._deadlines.add(publish)
-        switch = self.hub.switch
         self._waiting += 1
         try:
-            while not publish.done:
-                switch()
+            publish.wait_in(self.hub, self._settled.add)
         except BaseException:
             give_up(publish, self._there)
             raise
         finally:
-            publish.greenlet = None
             self._waiting -= 1
             if not self._waiting:
                 self._deadlines.close()
 
-    def _hand_over(self) -> None:
-        gathered, self._gathered = self._gathered, []
-        self._there.call(self._running.begin_all, gathered)
+    def _look(self) -> None:
+        self._new.look()
+        self._there.call(self._settled.look)
 
-    def wake(self, publish: Publish) -> None:
-        """Have its greenlet resumed. In the other thread; never switches."""
-        self._settled.append(publish)
-        self._hand_back_soon()
+    def _hand_over(self, publishes: list[tuple[Publish, float]]) -> None:
+        self._there.call(self._running.begin_all, _take(publishes))
 
-    def _hand_back(self) -> None:
-        settled, self._settled = self._settled, deque()
-        self._here.call(self._resume, settled)
+    def _hand_back(self, publishes: list[Publish]) -> None:
+        self._here.call(self._resume, _take(publishes))
 
-    def _resume(self, settled: deque[Publish]) -> None:
-        # In this hub. A resumed greenlet returns here when it waits again.
+    def _resume(self, publishes: list[Publish]) -> None:
         try:
-            while settled:
-                greenlet = settled.popleft().greenlet
-                if greenlet is not None:
-                    greenlet.switch()
+            resume(publishes)
         finally:
-            if settled:  # a signal handler has raised
-                self.hub.loop.run_callback(self._resume, settled)
+            if publishes:
+                self.hub.loop.run_callback(self._resume, publishes)
 
     def _withdraw(self, publish: Publish) -> None:
         withdraw(publish, self._there)
-        self.hub.loop.run_callback(self._resume, deque([publish]))
+        self.hub.loop.run_callback(self._resume, [publish])
+
+
+def _take(items: list[_T]) -> list[_T]:
+    """The items, of which none are left in the list: at most they get lost, and none is handed over twice."""
+    taken = items.copy()
+    items.clear()
+    return taken
 
 
 # -- asyncio --------------------------------------------------------------------------------------------------------

@@ -79,8 +79,11 @@ class HubHandle:
         self.hub: Any = get_hub()
         #: The id of its thread; a later thread may get the same one.
         self.thread: int = native.thread_id()
+        #: Whether its thread has not ended, and this is its process.
+        self.lives: bool = True
         self._pid = os.getpid()
         self._life = weakref.ref(_here.life, self._note_thread_end)
+        owner.register(self, HubHandle._forked_child)
         #: Functions that :meth:`end` calls at last; they may switch.
         self.before_end: list[Callable[[], object]] = []
         #: What callers of :meth:`wait` in other threads wait for.
@@ -100,12 +103,11 @@ class HubHandle:
         """Whether the caller is in this thread."""
         return bool(native.thread_id() == self.thread and self.lives)
 
-    @property
-    def lives(self) -> bool:
-        """Whether its thread has not ended, and this is its process."""
-        return self._life() is not None and self._pid == os.getpid()
+    def _forked_child(self, loop_lives: bool) -> None:
+        self.lives = False
 
     def _note_thread_end(self, life: object) -> None:
+        self.lives = False
         if self._pid != os.getpid():
             return  # a forked child has none of its parent's other threads
         for settled in list(self._outside):

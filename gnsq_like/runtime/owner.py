@@ -9,7 +9,7 @@ included: libev may have been changing such a loop at that moment, outside Pytho
 timers are in disorder.
 
 Python runs these hooks for ``os.fork``, multiprocessing and gunicorn, and for C code that forks and calls
-PyOS_AfterFork_Child. Where C code does not, ``HubHandle.lives`` notices it.
+PyOS_AfterFork_Child, as it must.
 
 **Exit.** Objects with ``begin_to_end`` (Readers) end first, together. Exit hooks run in the reverse order of their
 registration; each :func:`register` of such an object moves this one behind those registered so far, so that objects end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from gevent import get_hub
@@ -41,6 +41,10 @@ class PendingReply:
         if self._links is not None:
             self._call_links()
 
+    def failed(self, error: Exception) -> None:
+        """An attempt failed: settle it with this error, unless a subclass tries again. Never switches."""
+        self.settle(error)
+
     def _call_links(self) -> None:
         links, self._links = self._links, None
         for link in links or ():
@@ -68,21 +72,6 @@ class PendingReply:
         """Remove a link, unless it was called already."""
         if self._links is not None and callback in self._links:
             self._links.remove(callback)
-
-    @staticmethod
-    def settle_all(replies: Iterable[PendingReply]) -> int:
-        """Settle several with success, at a third of the cost of settling each. Never switches.
-
-        :returns: how many were not settled before
-        """
-        count = 0
-        for reply in replies:
-            if not reply.done:
-                reply.done = True
-                count += 1
-                if reply._links is not None:
-                    reply._call_links()
-        return count
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until settled; returns False after ``timeout`` seconds. May switch."""

@@ -12,9 +12,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import gevent
+
+T = TypeVar("T")
 
 #: Seconds; no timeout that is passed to gevent may be above 0 and below this.
 LEAST_TIMEOUT = 0.001
@@ -57,6 +59,45 @@ class Soon:
         """The call is not needed any more, if it was asked for. Never switches."""
         if self._callback is not None:
             self._callback.stop()
+
+
+class Gathering(Generic[T]):
+    """Items of one iteration of the hub of ``loop``, which then passes them to ``function`` as one list.
+
+    The function must not switch. It removes from the list what it deals with; what is left, also because a signal
+    handler has raised, is passed again in the next iteration. To be used in the loop's thread.
+    """
+
+    __slots__ = ("_function", "_items", "_run_callback")
+
+    def __init__(self, loop: Any, function: Callable[[list[T]], object]) -> None:
+        self._run_callback: Callable[[Callable[[], object]], Any] = loop.run_callback
+        self._function = function
+        self._items: list[T] = []
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, item: T) -> None:
+        """Pass this on with the others. Never switches."""
+        is_first = not self._items
+        self._items.append(item)
+        if is_first:
+            self._run_callback(self._take)
+
+    def look(self) -> None:
+        """Go on, if a signal handler that raised has interrupted this. Never switches."""
+        if self._items:
+            self._run_callback(self._take)
+
+    def _take(self) -> None:
+        items, self._items = self._items, []
+        try:
+            self._function(items)
+        finally:
+            if items:
+                self._items[:0] = items
+                self._run_callback(self._take)
 
 
 class Timer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import encodings.idna  # noqa: F401 - getaddrinfo imports it; in a child forked meanwhile, the import would never end
-import errno
 import os
 import time
 from contextlib import suppress
@@ -18,8 +17,6 @@ from gnsq_like.runtime.timer import LEAST_TIMEOUT
 
 #: Bytes per read. Larger reads cost more (a fresh allocation each) than they save.
 READ_BYTES = 64 * 1024
-
-_WOULD_BLOCK = frozenset({errno.EAGAIN, errno.EWOULDBLOCK})
 
 #: Errors of a dial. UnicodeError: a name that DNS cannot encode, such as "foo..bar" or one with a label over 63
 #: characters. RuntimeError: the resolver's thread cannot be started, as at the interpreter's exit.
@@ -36,6 +33,8 @@ class TcpTransport:
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
+        #: The socket without gevent, whose calls never wait.
+        self.bare: Any = sock._sock
         self._process = os.getpid()
         #: Whether the next receive without a timeout goes through the hub before it reads: set after a read that
         #: emptied the socket, and by a reader that has kept the hub waiting for long.
@@ -45,23 +44,23 @@ class TcpTransport:
         """The socket's descriptor, for a watcher of the hub's loop."""
         return int(self._sock.fileno())
 
-    @property
-    def bare(self) -> Any:
-        """The socket without gevent, whose calls never wait; for another thread."""
-        return self._sock._sock
-
     def receive(self, timeout: float | None = None) -> bytes:
         """Wait for bytes; empty at the end of the stream. May switch.
 
         :raises OSError: if the socket fails; TimeoutError after ``timeout`` seconds without a byte
         """
         if timeout is None:
-            if self.drained:
-                # An attempt that finds nothing costs more than the rest of a small read.
-                self._sock._wait(self._sock._read_event)
-            data = self._sock.recv(READ_BYTES)
-            self.drained = len(data) < READ_BYTES
-            return data
+            while True:
+                if self.drained:
+                    # An attempt that finds nothing costs more than the rest of a small read.
+                    self._sock._wait(self._sock._read_event)
+                try:
+                    data: bytes = self.bare.recv(READ_BYTES)
+                except BlockingIOError:
+                    self.drained = True
+                else:
+                    self.drained = len(data) < READ_BYTES
+                    return data
         self._sock.settimeout(max(timeout, LEAST_TIMEOUT))
         try:
             return self._sock.recv(READ_BYTES)
@@ -73,15 +72,10 @@ class TcpTransport:
 
         :raises OSError: if the socket fails
         """
-        self._sock.settimeout(0.0)
         try:
-            return self._sock.recv(READ_BYTES)
-        except OSError as exc:
-            if exc.errno in _WOULD_BLOCK:
-                return None
-            raise
-        finally:
-            self._sock.settimeout(None)
+            return bytes(self.bare.recv(READ_BYTES))
+        except BlockingIOError:
+            return None
 
     def send_now(self, data: bytes | memoryview) -> int:
         """Write what the kernel accepts at once; returns the number of bytes. Never switches.
@@ -89,22 +83,16 @@ class TcpTransport:
         :raises OSError: if the socket fails
         """
         try:
-            return self._sock.send(data, 0, 0.0)
-        except OSError as exc:
-            if exc.errno in _WOULD_BLOCK:
-                return 0
-            raise
+            return int(self.bare.send(data))
+        except BlockingIOError:
+            return 0
 
     def has_input(self) -> bool:
         """Whether a read would return at once: bytes, the end of the stream or an error. Never switches."""
-        # gevent's recv waits whatever the flags, unless its timeout is 0.
-        self._sock.settimeout(0.0)
         try:
-            self._sock.recv(1, socket.MSG_PEEK)
+            self.bare.recv(1, socket.MSG_PEEK)
         except OSError as exc:
-            return exc.errno not in _WOULD_BLOCK
-        finally:
-            self._sock.settimeout(None)
+            return not isinstance(exc, BlockingIOError)
         return True
 
     def abandon(self, loop_lives: bool = True) -> None:

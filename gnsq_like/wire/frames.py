@@ -64,8 +64,9 @@ def encode_messages(messages: Iterable[RawMessage]) -> bytes:
     return b"".join([encode_message(*message) for message in messages])
 
 
-_OK = Frame(RESPONSE, OK)
-#: nsqd's answer to a publish, as it comes off the wire.
+#: nsqd's answer to a publish: what is decoded of it is always this object.
+OK_ANSWER = Frame(RESPONSE, OK)
+#: The same as it comes off the wire.
 OK_FRAME = encode_frame(RESPONSE, OK)
 
 
@@ -118,36 +119,6 @@ class FrameDecoder:
             if self._held < self._needed:
                 return []
             data = b"".join(self._pieces)
-        return self._cut(data)
-
-    def feed_one(self, data: bytes) -> Frame | None:
-        """Decode one frame of any type and hold the rest: after it, the stream may change its encoding.
-
-        :returns: None if no frame is complete, or at a fault, which is then in ``error``
-        """
-        if self.error is not None:
-            raise self.error
-        if data:
-            self._pieces.append(data)
-            self._held += len(data)
-        if self._held < self._needed:
-            return None
-        data = b"".join(self._pieces)
-        size, frame_type = _HEAD.unpack_from(data)
-        self.error = self._fault(size, frame_type)
-        stop = 4 + size
-        if self.error is not None or len(data) < stop:
-            self._hold(data, stop)
-            return None
-        self._hold(data[stop:], 8)
-        return Frame(frame_type, data[8:stop])
-
-    def _hold(self, rest: bytes, needed: int) -> None:
-        self._pieces = [rest]
-        self._held = len(rest)
-        self._needed = needed
-
-    def _cut(self, data: bytes) -> list[Item]:
         items: list[Item] = []
         unpack_message = _MESSAGE_HEAD.unpack_from
         limit = self._max_frame_bytes
@@ -156,7 +127,7 @@ class FrameDecoder:
         needed = 8
         while position + 8 <= end:
             if data.startswith(OK_FRAME, position):
-                items.append(_OK)
+                items.append(OK_ANSWER)
                 position += 10
                 continue
             run: list[RawMessage] = []
@@ -186,6 +157,33 @@ class FrameDecoder:
         if position < end or self._held:
             self._hold(data[position:], needed)
         return items
+
+    def feed_one(self, data: bytes) -> Frame | None:
+        """Decode one frame of any type and hold the rest: after it, the stream may change its encoding.
+
+        :returns: None if no frame is complete, or at a fault, which is then in ``error``
+        """
+        if self.error is not None:
+            raise self.error
+        if data:
+            self._pieces.append(data)
+            self._held += len(data)
+        if self._held < self._needed:
+            return None
+        data = b"".join(self._pieces)
+        size, frame_type = _HEAD.unpack_from(data)
+        self.error = self._fault(size, frame_type)
+        stop = 4 + size
+        if self.error is not None or len(data) < stop:
+            self._hold(data, stop)
+            return None
+        self._hold(data[stop:], 8)
+        return Frame(frame_type, data[8:stop])
+
+    def _hold(self, rest: bytes, needed: int) -> None:
+        self._pieces = [rest]
+        self._held = len(rest)
+        self._needed = needed
 
     def _fault(self, size: int, frame_type: int) -> ProtocolError | None:
         if size < 4:

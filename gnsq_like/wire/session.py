@@ -35,7 +35,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from gnsq_like.errors import NegotiationFailed, NotRunning, NsqdError, ProtocolError
 from gnsq_like.wire import commands, frames
-from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES, Frame, FrameDecoder, RawMessage
+from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES, OK_ANSWER, Frame, FrameDecoder, RawMessage
 from gnsq_like.wire.negotiated import UPGRADES, Authorized, Negotiated
 
 #: What a publish is registered with, and returned as when nsqd has answered it.
@@ -55,6 +55,10 @@ class State(Enum):
     SUBSCRIBED = auto()
     CLOSING = auto()
     BROKEN = auto()
+
+
+#: Looked at by every publish and every read: a member of an Enum is looked up slowly.
+_BROKEN = State.BROKEN
 
 
 class _Input(Enum):
@@ -100,10 +104,8 @@ class Messages(NamedTuple):
     messages: list[RawMessage]
 
 
-class Confirmed(NamedTuple, Generic[T]):
+class Confirmed(list[T]):
     """nsqd accepted these publishes, oldest first."""
-
-    tokens: list[T]
 
 
 class Refused(NamedTuple, Generic[T]):
@@ -202,7 +204,7 @@ class Session(Generic[T]):
     @property
     def broken(self) -> bool:
         """Whether the session is over."""
-        return self.state is State.BROKEN
+        return self.state is _BROKEN
 
     @property
     def at_rest(self) -> bool:
@@ -236,7 +238,7 @@ class Session(Generic[T]):
 
     def expect(self, token: T) -> None:
         """Register a publish that is written now; ``token`` is returned in ``Confirmed`` or ``Refused``."""
-        if self._negotiating or self.state is State.BROKEN:
+        if self._negotiating or self.state is _BROKEN:
             raise NotRunning(f"cannot publish while the session is {self.state.name}")
         self.unanswered.append(token)
 
@@ -249,7 +251,7 @@ class Session(Generic[T]):
 
     def receive(self, data: bytes) -> list[Event[T]]:
         """The events that ``data`` completes, in order; may be empty. ``Broken`` is always the last event."""
-        if self.state is State.BROKEN:
+        if self.state is _BROKEN:
             raise NotRunning("the session is broken")
         events: list[Event[T]] = []
         if self._negotiating:
@@ -257,16 +259,16 @@ class Session(Generic[T]):
             if self._negotiating or self.broken:
                 return events
             data = b""
-        confirmed: list[T] | None = None
+        confirmed: Confirmed[T] | None = None
         unanswered = self.unanswered
         for item in self._decoder.feed(data):
             if isinstance(item, list):
                 confirmed = None
                 events.append(Messages(item))
-            elif item.payload == frames.OK and unanswered and not isinstance(oldest := unanswered[0], _Ask):
+            elif item is OK_ANSWER and unanswered and not isinstance(oldest := unanswered[0], _Ask):
                 if confirmed is None:
-                    confirmed = []
-                    events.append(Confirmed(confirmed))
+                    confirmed = Confirmed()
+                    events.append(confirmed)
                 confirmed.append(oldest)
                 unanswered.popleft()
             else:

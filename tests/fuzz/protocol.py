@@ -69,7 +69,7 @@ def session(data: bytes) -> None:
                     session.expect(tokens)
                     tokens += 1
             elif isinstance(event, Confirmed):
-                settled += event.tokens
+                settled += event
             elif isinstance(event, Refused):
                 settled.append(event.token)
     if session.broken:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gnsq_like.producer.deadlines import Deadlines
+from gnsq_like.runtime import native
 from tests.support import hub_errors
 from tests.support.daemons import wait_for
 
@@ -132,5 +133,22 @@ def test_an_expiry_that_a_signal_handler_interrupts_is_made_up_for(queue: Deadli
     with hub_errors.expected("a signal handler's"):
         queue.add(thing)
         wait_for(lambda: thing.interrupted)
-    queue.look()
     wait_for(lambda: thing.done)
+
+
+def test_after_the_hub_has_stood_still_answers_have_a_grace_whichever_timer_comes_first() -> None:
+    """A timer for the deadline and the look of each second are late together."""
+    late: list[float] = []
+
+    def expire(thing: Thing) -> None:
+        thing.done = True
+        late.append(time.monotonic())
+
+    deadlines = Deadlines(int, expire=expire, grace=0.1)
+    thing = Thing(time.monotonic() + 0.5, Log())
+    deadlines.add(thing)
+    native.sleep(1.2)  # the hub does not run meanwhile
+    ran = time.monotonic()
+    wait_for(lambda: late)
+    assert late[0] >= ran + 0.1
+    deadlines.close()

@@ -157,7 +157,7 @@ def test_the_wrong_port_is_asked_for(kind):
         with Producer(lookupd.tcp_address) as producer:
             producer.publish_async("t", b"x")
             text = "speaks nsqlookupd's TCP protocol; is this the port of nsqd"
-            wait_for(lambda: text in producer._started().pool.why())
+            wait_for(lambda: text in producer._started().pool.nsqds.why())
             producer.close(0)
 
 

@@ -72,7 +72,7 @@ def run_out_of_time(producer: Producer, seconds: float = math.inf) -> None:
         for each in waiting:
             if not each.done and each.deadline <= time.monotonic():
                 each.expire()
-        deadlines._on_expired()
+        deadlines._on_look()
 
     running.hub_handle.run(pass_time)
 
