@@ -263,6 +263,20 @@ def test_an_nsqd_that_crashed_is_an_alert_until_it_is_dismissed_or_returns(kind:
         assert alerts() == []
 
 
+def test_an_nsqd_that_was_tombstoned_is_not_missed(ours: Daemons) -> None:
+    gone = ours.nsqds[-1]
+    raw.post(gone.http_address, "/topic/create?topic=t")
+    ours.wait_until_known("t", 1)
+    with site(lookupd_http_addresses=ours.lookupd_addresses, history=False) as made:
+        round_of(made, 0)
+        act(client_of(made), "/lookup", "tombstone_topic_producer", topic="t", node=gone.http_address)
+        gone.kill()
+        wait_for(lambda: len(client_of(made).get("/api/nodes").get_json()["nodes"]) == 1, "nsqlookupd to forget it")
+        for number in (1, 2):
+            round_of(made, number)
+        assert not made.recorders[""].alerts.present
+
+
 def test_a_form_needs_its_token(made: Site, ours: Daemons) -> None:
     client = client_of(made)
     page = get(client, "/topics/clicks")

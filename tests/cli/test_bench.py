@@ -2,12 +2,14 @@
 
 import json
 import signal
+from functools import partial
 from typing import Any
 
 import pytest
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
+from tests.support import tools
 from tests.support.commands import PATIENCE
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
 from tests.support.tools import NOBODY, TOOL_KINDS, fill, run_tool, running_tool, unfinished
@@ -22,11 +24,7 @@ def topics_of(nsqd: Running) -> list[str]:
         return [each["topic_name"] for each in http.stats()["topics"]]
 
 
-def failed(*arguments: str, status: int = 1) -> str:
-    done = run_tool("bench", *arguments)
-    assert (done.returncode, done.stdout) == (status, b"")
-    assert b"Traceback" not in done.stderr
-    return done.stderr.decode()
+failed = partial(tools.failed, "bench")
 
 
 @pytest.mark.parametrize("kind", TOOL_KINDS)

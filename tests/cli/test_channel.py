@@ -1,32 +1,25 @@
 """``gnsq-like channel`` as a process, against daemons of both kinds."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
 from gnsq_like import Reader
 from gnsq_like.testing import wait_until
+from tests.support import tools
 from tests.support.commands import PATIENCE
 from tests.support.daemons import running_nsqd, running_nsqlookupd
-from tests.support.tools import TOOL_KINDS, counts, fill, run_tool
+from tests.support.tools import TOOL_KINDS, counts, fill
 
 pytestmark = pytest.mark.commands
 
 both = pytest.mark.parametrize("kind", TOOL_KINDS)
 
 
-def printed(*arguments: str) -> str:
-    done = run_tool("channel", *arguments)
-    assert (done.returncode, done.stderr) == (0, b"")
-    return done.stdout.decode()
-
-
-def failed(*arguments: str, data: bytes = b"", status: int = 1) -> str:
-    done = run_tool("channel", *arguments, data=data)
-    assert done.returncode == status, done.stderr
-    assert b"Traceback" not in done.stderr
-    return done.stderr.decode()
+printed = partial(tools.printed, "channel")
+failed = partial(tools.failed, "channel")
 
 
 @both

@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.deadletter import DeadLetter, pack_envelope
 from gnsq_like.testing import wait_until
+from tests.support import tools
 from tests.support.commands import PATIENCE
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
 from tests.support.tools import (
@@ -40,17 +42,8 @@ def where(*nsqds: Running) -> list[str]:
     return [f"--nsqd-http-address={each.http_address}" for each in nsqds]
 
 
-def printed(*arguments: str) -> str:
-    done = run_tool("dlq", *arguments)
-    assert (done.returncode, done.stderr) == (0, b"")
-    return done.stdout.decode()
-
-
-def failed(*arguments: str, data: bytes = b"", status: int = 1) -> str:
-    done = run_tool("dlq", *arguments, data=data)
-    assert done.returncode == status, done.stderr
-    assert b"Traceback" not in done.stderr
-    return done.stderr.decode()
+printed = partial(tools.printed, "dlq")
+failed = partial(tools.failed, "dlq")
 
 
 def listed(*arguments: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
 from tests.support.scripted_http import Asked, always, response, scripted
-from tests.support.tools import NOBODY, TOOL_KINDS, fill, run_tool
+from tests.support.tools import NOBODY, TOOL_KINDS, failed, fill, printed, run_tool
 
 pytestmark = pytest.mark.commands
 
@@ -35,19 +35,6 @@ def cluster(kind: Any) -> Iterator[tuple[list[Running], Running]]:
 
                 wait_until(is_known, PATIENCE)
             yield [one, two], lookupd
-
-
-def printed(*arguments: str) -> str:
-    done = run_tool(*arguments)
-    assert (done.returncode, done.stderr) == (0, b"")
-    return done.stdout.decode()
-
-
-def failed(*arguments: str, data: bytes = b"", status: int = 1) -> str:
-    done = run_tool(*arguments, data=data)
-    assert done.returncode == status, done.stderr
-    assert b"Traceback" not in done.stderr
-    return done.stderr.decode()
 
 
 def topics_of(nsqd: Running) -> list[str]:

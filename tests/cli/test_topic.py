@@ -5,12 +5,14 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
+from tests.support import tools
 from tests.support.commands import PATIENCE
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
 from tests.support.tools import NOBODY, TOOL_KINDS, fill, run_tool, running_tool
@@ -50,17 +52,8 @@ def is_paused(nsqd: Running) -> bool:
         return bool(http.stats("clicks")["topics"][0]["paused"])
 
 
-def printed(*arguments: str) -> str:
-    done = run_tool("topic", *arguments)
-    assert (done.returncode, done.stderr) == (0, b"")
-    return done.stdout.decode()
-
-
-def failed(*arguments: str, data: bytes = b"", status: int = 1) -> str:
-    done = run_tool("topic", *arguments, data=data)
-    assert done.returncode == status, done.stderr
-    assert b"Traceback" not in done.stderr
-    return done.stderr.decode()
+printed = partial(tools.printed, "topic")
+failed = partial(tools.failed, "topic")
 
 
 @both

@@ -417,6 +417,16 @@ def test_functions_that_cannot_work_are_refused_as_by_a_plain_reader() -> None:
             tracing.reader("t", "c", function, nsqd_tcp_addresses="127.0.0.1:1", **options)
 
 
+def test_addresses_may_come_in_an_iterator(nsqd: Running) -> None:
+    tracing = Tracing()
+    with tracing.producer(iter([nsqd.tcp_address])) as producer:
+        producer.publish("iterated", b"x")
+    with tracing.reader(iter(["iterated"]), "c", nsqd_tcp_addresses=iter([nsqd.tcp_address])) as reader:
+        message = next(iter(reader))
+        message.finish()
+    assert message.body == b"x"
+
+
 @pytest.mark.parametrize("wrong", ["orders", 7, None])
 def test_topics_that_are_none(wrong: Any) -> None:
     with pytest.raises(InvalidOption, match="cloud_events"):

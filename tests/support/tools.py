@@ -57,6 +57,21 @@ def run_tool(
     )
 
 
+def printed(*arguments: str) -> str:
+    """What a tool prints, which succeeds and has nothing to say besides."""
+    done = run_tool(*arguments)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout.decode()
+
+
+def failed(*arguments: str, data: bytes = b"", status: int = 1) -> str:
+    """What a tool says that ends with this status."""
+    done = run_tool(*arguments, data=data)
+    assert done.returncode == status, done.stderr
+    assert b"Traceback" not in done.stderr
+    return done.stderr.decode()
+
+
 class Tool:
     """A tool that runs; its output is read as it is written."""
 

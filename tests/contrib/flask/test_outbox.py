@@ -21,7 +21,7 @@ from gnsq_like.contrib.flask.outbox import Outbox
 from gnsq_like.contrib.opentelemetry import Tracing
 from gnsq_like.contrib.outbox import Event
 from gnsq_like.errors import InvalidOption
-from gnsq_like.testing import RunningNsqd, running_nsqd
+from gnsq_like.testing import RunningNsqd
 from tests.support.daemons import wait_for
 from tests.support.outboxes import all_of as sent
 
@@ -36,12 +36,6 @@ class Site(NamedTuple):
     nsq: NSQ
     outbox: Outbox
     session: scoped_session[Session]
-
-
-@pytest.fixture
-def nsqd() -> Iterator[RunningNsqd]:
-    with running_nsqd() as daemon:
-        yield daemon
 
 
 @contextmanager
