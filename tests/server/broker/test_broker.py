@@ -210,6 +210,17 @@ def test_sampling_keeps_what_a_random_number_allows() -> None:
     assert (consumer.channel.depth, consumer.in_flight_count) == (0, 2)
 
 
+def test_an_ephemeral_queue_overflows_after_the_consumers_have_taken_theirs() -> None:
+    world = World(mem_queue_size=2)
+    consumer = world.subscribe("c#ephemeral", rdy=1)
+    world.subscribe("durable")
+    world.publish(*[b"%d" % n for n in range(10)])
+    assert world.work() == [(consumer, b"0")]
+    assert [message.body for message in waiting(consumer.channel)] == [b"1", b"2"]
+    assert world.broker.topics["t"].channels["durable"].depth == 10
+    assert consumer.channel.message_count == 10
+
+
 def test_who_is_told_of_what_comes_and_goes() -> None:
     world = World()
     world.publish(b"a")

@@ -194,6 +194,15 @@ def test_53_a_deferral_is_lost_through_the_topics_disk_queue(kind: Kind, tmp_pat
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_54_an_ephemeral_queue_drops_what_overflows(kind: Kind, tmp_path: Path) -> None:
+    with nsqd_at(tmp_path, kind, mem_queue_size=2) as nsqd, Client(nsqd.tcp_address) as client:
+        client.publish("t#ephemeral", *bodies(10))
+        figures = topic_stats(nsqd.http_address, "t#ephemeral")
+        assert (figures["depth"], figures["message_count"]) == (2, 10)
+        assert data_files(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_emptying_and_deleting_remove_the_files(kind: Kind, tmp_path: Path) -> None:
     with nsqd_at(tmp_path, kind, mem_queue_size=0) as nsqd:
         make_channel(nsqd)

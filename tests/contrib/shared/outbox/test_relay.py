@@ -124,6 +124,18 @@ def test_it_stands_by_while_another_has_the_database(producer: Producer) -> None
         wait_for(lambda: relay.stats()["state"] == "running", "its state")
 
 
+def test_a_wake_ends_its_wait(producer: Producer) -> None:
+    store = Memory()
+    relay = Relay(store, producer, poll_interval=10_000.0)
+    with RelayThread(relay):
+        wait_for(lambda: relay._prune_at, "its first round")
+        store.add("orders", "", b"1")
+        relay.wake()
+        wait_for(lambda: not store.left(), "the message")
+    assert relay.stats()["state"] == "stopped"
+    relay.wake()
+
+
 def test_each_key_is_published_in_order_however_often_it_fails(nsqd: Running) -> None:
     """nsqd's connection is cut again and again, so that batches are repeated; the first of each is in order."""
     store = Memory()
