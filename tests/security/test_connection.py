@@ -31,7 +31,7 @@ from gnsq_like.transport.layered import CodecStack
 from gnsq_like.transport.tls import Tls
 from gnsq_like.wire import commands
 from gnsq_like.wire.frames import RESPONSE, RawMessage, encode_frame, encode_message
-from tests.support.certificates import client_context, server_context
+from tests.support.certificates import client_context, server_context, stranger
 from tests.support.daemons import wait_for
 from tests.support.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd, scripted_nsqd
 
@@ -187,6 +187,20 @@ def test_input_that_the_codec_cannot_read_ends_the_connection(nsqd: ScriptedNsqd
     assert isinstance(error.__cause__, ProtocolError)
     assert codec in str(error)
     assert isinstance(reply.error, OutcomeUnknown)
+    assert peer.ended()
+
+
+def test_nsqd_hears_why_its_certificate_is_refused(nsqd: ScriptedNsqd) -> None:
+    client = Client(nsqd, tls_v1=True, ssl_context=client_context(stranger()))
+    peer = nsqd.accept()
+    take_identify(peer)
+    peer.send(answer(tls_v1=True))
+    with pytest.raises(TLSError, match="unknown ca"):
+        start_tls(peer)
+    with pytest.raises(ConnectionFailed) as caught:
+        client.connected()
+    assert isinstance(caught.value.__cause__, TLSError)
+    assert caught.value.__cause__.kind == "unknown_ca"
     assert peer.ended()
 
 

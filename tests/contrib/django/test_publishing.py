@@ -195,6 +195,22 @@ def test_another_encoder():
         assert [each.body for each in recorded()] == [b"{1: 2}"]
 
 
+def test_all_threads_share_one_producer(nsqd):
+    def work():
+        publish("orders", b"x")
+        made.append(producer())
+
+    made = [producer()]
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: len(made) == 9)
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, made))) == 1
+    assert held(nsqd) == 8
+
+
 def test_a_changed_setting_makes_another_producer(nsqd):
     publish("orders", b"x")
     before = producer()
