@@ -58,6 +58,8 @@ def using(tmp_path: Path) -> Iterator[str]:
     [
         ({"topic": "two words"}, InvalidName),
         ({"body": b""}, InvalidBody),
+        ({"key": "a", "defer": 1}, InvalidOption),
+        ({"defer": -1}, InvalidOption),
         ({"on_commit": False}, InvalidOption),
         ({"outbox": False, "key": "a"}, InvalidOption),
         ({"outbox": False, "envelope": True}, InvalidOption),
