@@ -43,16 +43,6 @@ def until_a_signal(run: Callable[[], int]) -> int:
     return _until_signals(lambda stop: run(), throw_at=1)
 
 
-def until_stopped(run: Callable[[Event], int], *, on_hup: Callable[[], object] | None = None) -> int:
-    """Call ``run`` in a greenlet with an event, which the first SIGINT or SIGTERM sets; returns what it returns.
-
-    A second signal raises Interrupted in it, for a user who does not want to wait.
-
-    :param on_hup: called in the hub for each SIGHUP, and must not switch; without it, SIGHUP ends the process
-    """
-    return _until_signals(run, throw_at=2, on_hup=on_hup)
-
-
 def _until_signals(run: Callable[[Event], T], *, throw_at: int, on_hup: Callable[[], object] | None = None) -> T:
     import gevent
     from gevent.event import Event
@@ -109,7 +99,9 @@ def interrupted_is(status: int) -> Iterator[None]:
 def run_service(run: Callable[[Event], object], *, on_hup: Callable[[], object] | None = None) -> NoReturn:
     """End the process with the status that ``run`` returns, 0 for None; 130 when a second signal interrupted it.
 
-    :param run: called in a greenlet, see :func:`until_stopped`
+    :param run: called in a greenlet with an event, which the first SIGINT or SIGTERM sets; a second one raises
+        Interrupted in it, for a user who does not want to wait
+    :param on_hup: called in the hub for each SIGHUP, and must not switch; without it, SIGHUP ends the process
     """
     with interrupted_is(INTERRUPTED_STATUS):
         status = _until_signals(run, throw_at=2, on_hup=on_hup)

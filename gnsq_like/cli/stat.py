@@ -95,16 +95,16 @@ def _show(report: Report | Unreachable, show: Callable[[Report], None]) -> None:
 
 def _as_json(report: Report) -> None:
     count = report.count
-    from gnsq_like.tools.counting import COUNTS
+    from gnsq_like.tools.figures import CHANNEL_COUNTS
 
     found = {
         "time": report.time,
-        "topic": count.topic,
-        "channel": count.channel,
+        "topic": count.topic_name,
+        "channel": count.channel_name,
         "ingress": report.ingress,
         "egress": report.egress,
-        **{name: getattr(count, name) for name in (*COUNTS, "paused")},
-        "nodes": [*count.nodes],
+        **{name: getattr(count, name) for name in (*CHANNEL_COUNTS, "client_count", "paused")},
+        "nodes": [*count.by_node],
     }
     click.echo(json.dumps(found))
 
@@ -133,7 +133,7 @@ def _cells(report: Report) -> dict[str, str]:
         "ingress": report.ingress,
         "egress": report.egress,
         "total": count.depth,
-        "mem": count.depth - count.backend_depth,
+        "mem": count.memory_depth,
         "disk": count.backend_depth,
         "inflt": count.in_flight_count,
         "def": count.deferred_count,

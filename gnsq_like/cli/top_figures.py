@@ -23,8 +23,8 @@ from gnsq_like.tools.rounds import UpstreamError
 
 if TYPE_CHECKING:
     from gnsq_like.admin.upstream.cluster import Cluster
-    from gnsq_like.admin.upstream.figures import ChannelFigures
     from gnsq_like.tools.daemons import Daemons
+    from gnsq_like.tools.figures import ChannelFigures
 
 #: Seconds that an overview may be old.
 _MAX_AGE = 0.05

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -14,8 +15,12 @@ from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Decorator
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.counting import ChannelCount, TopicCount
+    from gnsq_like.errors import NSQError
     from gnsq_like.tools.daemons import Daemons
+    from gnsq_like.tools.figures import ChannelFigures, TopicFigures
+
+
+_T = TypeVar("_T")
 
 
 def name_argument(kind: str) -> Decorator:
@@ -59,7 +64,7 @@ def topic() -> None:
     """
 
 
-def _channel_row(count: ChannelCount) -> list[str | int]:
+def _channel_row(count: ChannelFigures) -> list[str | int]:
     """The cells of a channel, without its name."""
     return [
         count.depth,
@@ -86,13 +91,13 @@ def list_topics(daemons: Daemons, as_json: bool, verbose: bool) -> None:
     counts = result_of(lambda: count_all(daemons))
     warn(counts.failures)
     if as_json:
-        print_json([_summary(each) for each in counts.topics.values()])
+        print_json([each.as_json() for each in counts.topics.values()])
         return
     rows: list[list[Cell]] = [
         [
-            each.topic,
+            each.topic_name,
             each.depth,
-            sum(channel.depth for channel in each.channels.values()),
+            sum(channel.depth for channel in each.channels),
             each.message_count,
             len(each.channels),
             len(each.nodes),
@@ -104,30 +109,16 @@ def list_topics(daemons: Daemons, as_json: bool, verbose: bool) -> None:
     print_table(headings, rows, ("NSQDS", "CHANNELS", "PAUSED", "MESSAGES"))
 
 
-def _count(daemons: Daemons, topic: str, channel: str | None = None, *, with_clients: bool = False) -> TopicCount:
-    """The counts of a topic, after warnings of what could not be asked."""
-    from gnsq_like.tools.counting import count_topic
-
-    count, counts = result_of(lambda: count_topic(daemons, topic, channel, with_clients=with_clients))
-    warn(counts.failures)
-    return count
+def _counted(count: Callable[[], tuple[_T, list[NSQError]]]) -> _T:
+    """What was counted, after warnings of what could not be asked."""
+    found, failures = result_of(count)
+    warn(failures)
+    return found
 
 
-def _print_channels(count: TopicCount) -> None:
-    rows = [[name, *_channel_row(each)] for name, each in count.channels.items()]
+def _print_channels(count: TopicFigures) -> None:
+    rows = [[each.channel_name, *_channel_row(each)] for each in count.channels]
     print_table(_CHANNEL_HEADINGS, rows, _CHANNEL_DISPENSABLE)
-
-
-def _summary(count: TopicCount) -> dict[str, object]:
-    return {
-        "topic": count.topic,
-        "depth": count.depth,
-        "backend_depth": count.backend_depth,
-        "message_count": count.message_count,
-        "paused": count.paused,
-        "channels": [*count.channels],
-        "nodes": [*count.nodes],
-    }
 
 
 @topic.command("show", cls=ToolCommand)
@@ -136,9 +127,11 @@ def _summary(count: TopicCount) -> dict[str, object]:
 @asks_cluster
 def show_topic(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
     """Show a topic with its channels and the nsqds that have it."""
-    count = _count(daemons, topic)
+    from gnsq_like.tools.counting import count_topic
+
+    count = _counted(lambda: count_topic(daemons, topic))
     if as_json:
-        print_json(count)
+        print_json(count.as_json())
         return
     state = ", paused" if count.paused else ""
     click.echo(
@@ -154,8 +147,15 @@ def show_topic(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> No
         print_table(
             headings,
             [
-                [node, each.depth, each.backend_depth, each.message_count, len(each.channels), yes_or_no(each.paused)]
-                for node, each in count.nodes.items()
+                [
+                    each.node,
+                    each.depth,
+                    each.backend_depth,
+                    each.message_count,
+                    len(each.channels),
+                    yes_or_no(each.paused),
+                ]
+                for each in count.nodes
             ],
             ("CHANNELS", "ON DISK", "PAUSED", "MESSAGES"),
         )
@@ -176,9 +176,11 @@ def channel() -> None:
 @asks_cluster
 def list_channels(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
     """List the channels of a topic."""
-    count = _count(daemons, topic)
+    from gnsq_like.tools.counting import count_topic
+
+    count = _counted(lambda: count_topic(daemons, topic))
     if as_json:
-        print_json([*count.channels.values()])
+        print_json([each.as_json() for each in count.channels])
     else:
         _print_channels(count)
 
@@ -190,11 +192,13 @@ def list_channels(daemons: Daemons, topic: str, as_json: bool, verbose: bool) ->
 @asks_cluster
 def show_channel(daemons: Daemons, topic: str, channel: str, as_json: bool, verbose: bool) -> None:
     """Show a channel with its consumers and the nsqds that have it."""
-    count = _count(daemons, topic, channel, with_clients=True).channels[channel]
+    from gnsq_like.tools.counting import count_channel
+
+    count = _counted(lambda: count_channel(daemons, topic, channel, with_clients=True))
     if as_json:
-        print_json(count)
+        print_json(count.as_json())
         return
-    rows = [[node, *_channel_row(each)] for node, each in count.nodes.items()]
+    rows = [[node, *_channel_row(each)] for node, each in count.by_node.items()]
     if len(rows) > 1:
         rows.append(["all", *_channel_row(count)])
     print_table(("NSQD", *_CHANNEL_HEADINGS[1:]), rows, _CHANNEL_DISPENSABLE)
@@ -205,12 +209,8 @@ def show_channel(daemons: Daemons, topic: str, channel: str, as_json: bool, verb
             headings,
             [
                 [
-                    str(client.get("client_id", "")),
-                    str(client.get("remote_address", "")),
-                    client["node"],
-                    str(client.get("user_agent", "")),
-                    *(client.get(name, 0) for name in ("in_flight_count", "ready_count", "finish_count")),
-                    client.get("requeue_count", 0),
+                    *(client[name] for name in ("client_id", "remote_address", "node", "user_agent")),
+                    *(client[name] for name in ("in_flight_count", "ready_count", "finish_count", "requeue_count")),
                 ]
                 for client in count.clients
             ],
@@ -295,13 +295,12 @@ def _size_of(daemons: Daemons, topic: str, channel: str | None) -> str:
         if channel is None:
             raise
         return ""
-    channels = found.channels.values()
-    messages = sum(each.depth + each.in_flight_count + each.deferred_count for each in channels)
+    messages = sum(each.left for each in found.channels)
     if channel is not None:
-        consumers = plural(found.channels[channel].client_count, "consumer")
-        return f" with {plural(messages, 'message')} and {consumers}"
+        [of_channel] = found.channels
+        return f" with {plural(messages, 'message')} and {plural(of_channel.client_count, 'consumer')}"
     places = plural(len(found.nodes), "nsqd")
-    return f" with {plural(len(channels), 'channel')} and {plural(found.depth + messages, 'message')} on {places}"
+    return f" with {plural(len(found.channels), 'channel')} and {plural(found.depth + messages, 'message')} on {places}"
 
 
 for _action, _texts in _TOPIC_CHANGES.items():

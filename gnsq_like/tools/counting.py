@@ -5,92 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import gevent
 
 from gnsq_like import LookupdClient
-from gnsq_like.errors import HTTPRequestFailed, NSQError
+from gnsq_like.errors import NSQError
 from gnsq_like.tools.daemons import Daemons, NotFound
+from gnsq_like.tools.figures import ChannelFigures, TopicFigures, of_node, read_topics, sum_of_topics
 from gnsq_like.tools.rounds import Round
 from gnsq_like.tools.sources import Unreachable
-
-#: The counts of a record of nsqd's that are summed.
-COUNTS = (
-    "depth",
-    "backend_depth",
-    "in_flight_count",
-    "deferred_count",
-    "requeue_count",
-    "timeout_count",
-    "message_count",
-    "client_count",
-)
-_OF_TOPICS = ("depth", "backend_depth", "message_count")
-
-
-@dataclass
-class ChannelCount:
-    """A channel, on one nsqd or on all."""
-
-    topic: str
-    channel: str
-    depth: int = 0
-    #: The part of depth that is on disk.
-    backend_depth: int = 0
-    in_flight_count: int = 0
-    deferred_count: int = 0
-    requeue_count: int = 0
-    timeout_count: int = 0
-    message_count: int = 0
-    client_count: int = 0
-    #: On any of the nsqds.
-    paused: bool = False
-    #: The same on each nsqd, by its HTTP address; empty on one.
-    nodes: dict[str, ChannelCount] = field(default_factory=dict)
-    #: nsqd's records of consumers, each with "node"; empty if they were not asked for.
-    clients: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, node: str, other: ChannelCount) -> None:
-        """Add the channel of a node."""
-        for name in COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.paused |= other.paused
-        self.clients += [{"node": node, **client} for client in other.clients]
-        self.nodes[node] = other
-
-
-@dataclass
-class TopicCount:
-    """A topic, on one nsqd or on all."""
-
-    topic: str
-    #: Messages that no channel has been given yet.
-    depth: int = 0
-    backend_depth: int = 0
-    message_count: int = 0
-    paused: bool = False
-    channels: dict[str, ChannelCount] = field(default_factory=dict)
-    nodes: dict[str, TopicCount] = field(default_factory=dict)
-
-    def add(self, node: str, other: TopicCount) -> None:
-        """Add the topic of a node."""
-        for name in _OF_TOPICS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.paused |= other.paused
-        for name, channel in other.channels.items():
-            self.channels.setdefault(name, ChannelCount(self.topic, name)).add(node, channel)
-        self.nodes[node] = other
 
 
 @dataclass
 class Counts:
     """What was counted."""
 
-    #: In the order of their names, as are their channels.
-    topics: dict[str, TopicCount]
-    #: The nsqds that were counted.
-    nodes: frozenset[str] = frozenset()
+    #: Sums of all nsqds, by name and in that order, as are their channels.
+    topics: dict[str, TopicFigures]
     #: Daemons that gave no usable answer.
     failures: list[NSQError] = field(default_factory=list)
 
@@ -110,15 +41,15 @@ def count_all(daemons: Daemons) -> Counts:
         failures = {**nodes.failures, **known.failures}
     counts = _count(daemons, addresses, failures)
     for topic in {each for topics in known.answers.values() for each in topics}:
-        counts.topics.setdefault(topic, TopicCount(topic))
+        counts.topics.setdefault(topic, sum_of_topics(topic, ()))
     counts.topics = dict(sorted(counts.topics.items()))
     return counts
 
 
 def count_topic(
     daemons: Daemons, topic: str, channel: str | None = None, *, with_clients: bool = False
-) -> tuple[TopicCount, Counts]:
-    """A topic on all nsqds that have it.
+) -> tuple[TopicFigures, list[NSQError]]:
+    """A topic on all nsqds that have it, and the errors of daemons that gave no usable answer.
 
     :param channel: only this channel of it
     :raises NotFound: there is no such topic or channel
@@ -126,10 +57,18 @@ def count_topic(
     """
     nodes = daemons.nodes_of(topic)
     counts = _count(daemons, nodes.answers, nodes.failures, topic, channel, with_clients)
-    found = counts.topics.get(topic, TopicCount(topic))
-    if channel is not None and channel not in found.channels:
+    found = counts.topics.get(topic) or sum_of_topics(topic, ())
+    if channel is not None and found.channel(channel) is None:
         raise NotFound(f"channel {topic}/{channel}", counts.failures)
-    return found, counts
+    return found, counts.failures
+
+
+def count_channel(
+    daemons: Daemons, topic: str, channel: str, *, with_clients: bool = False
+) -> tuple[ChannelFigures, list[NSQError]]:
+    """A channel on all nsqds that have it; otherwise as :func:`count_topic`."""
+    found, failures = count_topic(daemons, topic, channel, with_clients=with_clients)
+    return next(each for each in found.channels if each.channel_name == channel), failures
 
 
 def _count(
@@ -142,46 +81,19 @@ def _count(
 ) -> Counts:
     found = daemons.ask_nsqds(
         addresses,
-        lambda client: _read(
-            client.url, client.stats(topic, channel, include_clients=with_clients, include_mem=False), topic, channel
-        ),
+        lambda client: read_topics(client.stats(topic, channel, include_clients=with_clients, include_mem=False)),
     )
     if found.failures and not found.answers:
         raise Unreachable({**failures, **found.failures})
-    topics: dict[str, TopicCount] = {}
+    nodes: dict[str, list[TopicFigures]] = {}
     for address, answer in found.answers.items():
-        for each in answer:
-            topics.setdefault(each.topic, TopicCount(each.topic)).add(address, each)
-    for each in topics.values():
-        each.channels = dict(sorted(each.channels.items()))
-    return Counts(dict(sorted(topics.items())), frozenset(found.answers), [*{**failures, **found.failures}.values()])
-
-
-def _read(url: str, stats: Mapping[str, Any], topic: str | None, channel: str | None) -> list[TopicCount]:
-    """The topics of /stats; raises HTTPRequestFailed if they are not what nsqd sends."""
-    try:
-        return [_topic(record, channel) for record in stats["topics"] if topic is None or record["topic_name"] == topic]
-    except (KeyError, TypeError, AttributeError, ValueError) as exc:
-        raise HTTPRequestFailed(url, f"the answer is malformed: {exc!r}") from exc
-
-
-def _topic(record: Mapping[str, Any], only: str | None) -> TopicCount:
-    topic = TopicCount(record["topic_name"], paused=bool(record.get("paused")))
-    for name in _OF_TOPICS:
-        setattr(topic, name, int(record.get(name, 0)))
-    for each in record["channels"] or ():
-        if only in (None, each["channel_name"]):
-            topic.channels[each["channel_name"]] = _channel(topic.topic, each)
-    return topic
-
-
-def _channel(topic: str, record: Mapping[str, Any]) -> ChannelCount:
-    clients = [dict(client) for client in record.get("clients") or ()]
-    channel = ChannelCount(topic, record["channel_name"], paused=bool(record.get("paused")), clients=clients)
-    for name in COUNTS:
-        setattr(channel, name, int(record.get(name, 0)))
-    channel.client_count = channel.client_count or len(clients)  # nsqd before 1.2 counts none
-    return channel
+        for each in of_node(answer, address, "", {"node": address}):
+            if topic in (None, each.topic_name):
+                nodes.setdefault(each.topic_name, []).append(each)
+    topics = {name: sum_of_topics(name, nodes[name]) for name in sorted(nodes)}
+    for total in topics.values():
+        total.channels.sort(key=lambda each: each.channel_name)
+    return Counts(topics, [*{**failures, **found.failures}.values()])
 
 
 @dataclass
@@ -190,7 +102,7 @@ class Report:
 
     #: Seconds since the epoch.
     time: float
-    count: ChannelCount
+    count: ChannelFigures
     #: Messages a second since the report before, into the channel and out of its depth; None where there is none.
     ingress: float | None = None
     egress: float | None = None
@@ -204,8 +116,8 @@ def report_once(daemons: Daemons, topic: str, channel: str) -> Report:
     :raises NotFound: there is no such topic or channel
     :raises Unreachable: none of the given daemons answers, or none of the nsqds that nsqlookupds know
     """
-    found, counts = count_topic(daemons, topic, channel)
-    return Report(time.time(), found.channels[channel], failures=counts.failures)
+    found, failures = count_channel(daemons, topic, channel)
+    return Report(time.time(), found, failures=failures)
 
 
 def reports(daemons: Daemons, topic: str, channel: str, interval: float) -> Iterator[Report | Unreachable]:
@@ -217,8 +129,8 @@ def reports(daemons: Daemons, topic: str, channel: str, interval: float) -> Iter
     """
     due = time.monotonic()
     # Those that did not answer may be back at the next report: a rate is that since their last answer.
-    last: dict[str, tuple[float, ChannelCount]] = {}
-    renew_rates(last, due, report_once(daemons, topic, channel).count.nodes)
+    last: dict[str, tuple[float, ChannelFigures]] = {}
+    renew_rates(last, due, report_once(daemons, topic, channel).count.by_node)
     while True:
         now = time.monotonic()
         due = max(due + interval, now)  # what was missed is not made up for
@@ -228,12 +140,12 @@ def reports(daemons: Daemons, topic: str, channel: str, interval: float) -> Iter
         except Unreachable as exc:
             yield exc
             continue
-        report.ingress, report.egress = renew_rates(last, time.monotonic(), report.count.nodes)
+        report.ingress, report.egress = renew_rates(last, time.monotonic(), report.count.by_node)
         yield report
 
 
 def renew_rates(
-    last: dict[str, tuple[float, ChannelCount]], now: float, nodes: Mapping[str, ChannelCount]
+    last: dict[str, tuple[float, ChannelFigures]], now: float, nodes: Mapping[str, ChannelFigures]
 ) -> tuple[float | None, float | None]:
     """The rates of all nsqds together; None if no nsqd has answered before. Never switches.
 

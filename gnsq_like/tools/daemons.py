@@ -12,6 +12,7 @@ from gnsq_like import LookupdClient, NsqdHTTPClient, NsqdNode
 from gnsq_like.addresses import join_host_port
 from gnsq_like.errors import HTTPStatusError, InvalidAddress, NSQError, UsageError
 from gnsq_like.http.nsqd import NsqdInfo
+from gnsq_like.tools.figures import read_topics
 from gnsq_like.tools.rounds import Round, Upstreams
 from gnsq_like.tools.sources import Unreachable
 
@@ -157,8 +158,7 @@ def require_any(found: Round[_T]) -> None:
 
 def _names(client: NsqdHTTPClient, topic: str | None = None) -> set[str]:
     """The topics of an nsqd, or this one if it has it."""
-    topics = client.stats(topic, include_clients=False, include_mem=False)["topics"]
-    return {each["topic_name"] for each in topics}
+    return {each.topic_name for each in read_topics(client.stats(topic, include_clients=False, include_mem=False))}
 
 
 def _itself(address: str, info: NsqdInfo, names: Iterable[str]) -> Node:

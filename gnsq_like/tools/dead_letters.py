@@ -15,8 +15,9 @@ from gevent.queue import Empty, Queue
 
 from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.counting import TopicCount, count_topic
+from gnsq_like.tools.counting import count_topic
 from gnsq_like.tools.daemons import Daemons, NotFound
+from gnsq_like.tools.figures import TopicFigures
 from gnsq_like.tools.held_letters import CHANNEL, READER_OPTIONS, HeldLetters, name_of
 from gnsq_like.tools.sources import Unreachable
 
@@ -143,11 +144,11 @@ class DeadLetterQueue:
         self.topic = topic
         self.options = dict(options or {})
         self._daemons = daemons
-        count, counts = count_topic(daemons, topic, channel)
-        self.channel = channel or _usual_channel(count)
+        count, failures = count_topic(daemons, topic, channel)
         #: Daemons that gave no usable answer.
-        self.failures: list[NSQError] = list(counts.failures)
-        found = count.channels.get(self.channel)
+        self.failures: list[NSQError] = failures
+        self.channel = channel or _usual_channel(count)
+        found = count.channel(self.channel)
         #: Letters that other consumers have now, or that wait for a time.
         self.elsewhere = found.in_flight_count + found.deferred_count if found else 0
         #: Letters that can be read now.
@@ -157,13 +158,13 @@ class DeadLetterQueue:
         self._producers: dict[str, Producer] = {}
         self._places = self._find_places(count, most)
 
-    def _find_places(self, count: TopicCount, most: int | None) -> list[_Place]:
+    def _find_places(self, count: TopicFigures, most: int | None) -> list[_Place]:
         depths = {}
-        for address, each in count.nodes.items():
-            if self.channel in each.channels:
-                depths[address] = each.channels[self.channel].depth + each.depth
+        for each in count.nodes:
+            if (found := each.channel(self.channel)) is not None:
+                depths[each.node] = found.depth + each.depth
             elif not each.channels:
-                depths[address] = each.depth
+                depths[each.node] = each.depth
         self.depth = sum(depths.values())
         left = self.depth if most is None else most
         nodes = self._daemons.nodes().answers
@@ -251,7 +252,8 @@ class DeadLetterQueue:
         producer.publish(topic, body)
 
 
-def _usual_channel(count: TopicCount) -> str:
-    if count.channels and CHANNEL not in count.channels:
-        raise ChannelUnclear(count.topic, [*count.channels])
+def _usual_channel(count: TopicFigures) -> str:
+    names = [each.channel_name for each in count.channels]
+    if names and CHANNEL not in names:
+        raise ChannelUnclear(count.topic_name, names)
     return CHANNEL

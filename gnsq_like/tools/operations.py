@@ -14,19 +14,12 @@ from gnsq_like.tools.daemons import Daemons, NotFound, check_node, require_any
 from gnsq_like.tools.rounds import Round
 from gnsq_like.wire.names import encode_channel, encode_topic
 
-#: Changes of a topic on an nsqd, and of a channel.
-TOPIC_CHANGES: dict[str, Callable[[NsqdHTTPClient, str], None]] = {
-    "pause": NsqdHTTPClient.pause_topic,
-    "unpause": NsqdHTTPClient.unpause_topic,
-    "empty": NsqdHTTPClient.empty_topic,
+#: Changes on an nsqd, of a topic and of a channel.
+CHANGES: dict[str, tuple[Callable[[NsqdHTTPClient, str], None], Callable[[NsqdHTTPClient, str, str], None]]] = {
+    "pause": (NsqdHTTPClient.pause_topic, NsqdHTTPClient.pause_channel),
+    "unpause": (NsqdHTTPClient.unpause_topic, NsqdHTTPClient.unpause_channel),
+    "empty": (NsqdHTTPClient.empty_topic, NsqdHTTPClient.empty_channel),
 }
-CHANNEL_CHANGES: dict[str, Callable[[NsqdHTTPClient, str, str], None]] = {
-    "pause": NsqdHTTPClient.pause_channel,
-    "unpause": NsqdHTTPClient.unpause_channel,
-    "empty": NsqdHTTPClient.empty_channel,
-}
-
-
 #: What has become of a topic or channel, by what may be done to it.
 DONE = {"create": "created", "delete": "deleted", "empty": "emptied", "pause": "paused", "unpause": "unpaused"}
 
@@ -46,6 +39,36 @@ def check_name(kind: str, name: str) -> None:
     (encode_topic if kind == "topic" else encode_channel)(name)
 
 
+# -- at one daemon ---------------------------------------------------------------------------------
+
+
+def create_at(client: NsqdHTTPClient | LookupdClient, topic: str, channel: str | None) -> None:
+    """Create a topic, and a channel of it."""
+    client.create_topic(topic)
+    if channel:
+        client.create_channel(topic, channel)
+
+
+def change_at(client: NsqdHTTPClient, action: str, topic: str, channel: str | None) -> None:
+    """Do one of CHANGES to a topic, or to a channel of it."""
+    of_topic, of_channel = CHANGES[action]
+    if channel:
+        of_channel(client, topic, channel)
+    else:
+        of_topic(client, topic)
+
+
+def delete_at(client: NsqdHTTPClient | LookupdClient, topic: str, channel: str | None) -> None:
+    """Delete a topic, or a channel of it."""
+    if channel:
+        client.delete_channel(topic, channel)
+    else:
+        client.delete_topic(topic)
+
+
+# -- wherever it is --------------------------------------------------------------------------------
+
+
 def operate(daemons: Daemons, action: str, topic: str, channel: str | None = None) -> Outcome:
     """Do one of the things of DONE, wherever the topic or channel is.
 
@@ -63,8 +86,9 @@ def create(daemons: Daemons, topic: str, channel: str | None = None) -> Outcome:
     a registered topic's channels with the topic. Without nsqlookupds, all given nsqds get both.
     """
     if not daemons.lookupd_http_addresses:
-        return _outcome(nsqds=daemons.ask_nsqds(daemons.nsqd_http_addresses, lambda each: _make(each, topic, channel)))
-    known = daemons.ask_lookupds(lambda client: _make(client, topic, channel))
+        found = daemons.ask_nsqds(daemons.nsqd_http_addresses, lambda client: create_at(client, topic, channel))
+        return _outcome(nsqds=found)
+    known = daemons.ask_lookupds(lambda client: create_at(client, topic, channel))
     require_any(known)
     if channel is None:
         return _outcome(nsqds=Round(), lookupds=known)
@@ -74,28 +98,15 @@ def create(daemons: Daemons, topic: str, channel: str | None = None) -> Outcome:
     )
 
 
-def _make(client: NsqdHTTPClient | LookupdClient, topic: str, channel: str | None) -> None:
-    client.create_topic(topic)
-    if channel is not None:
-        client.create_channel(topic, channel)
-
-
 def change(daemons: Daemons, action: str, topic: str, channel: str | None = None) -> Outcome:
     """Pause, unpause or empty a topic or channel, wherever it is.
 
-    :param action: one of TOPIC_CHANGES
+    :param action: one of CHANGES
     :raises NotFound: there is none
     """
-
-    def question(client: NsqdHTTPClient) -> None:
-        if channel is None:
-            TOPIC_CHANGES[action](client, topic)
-        else:
-            CHANNEL_CHANGES[action](client, topic, channel)
-
     nodes = daemons.nodes_of(topic)
-    found = _outcome(nodes, nsqds=_ignoring_missing(daemons.ask_nsqds(nodes.answers, question)))
-    return _found_any(found, topic, channel)
+    found = daemons.ask_nsqds(nodes.answers, lambda client: change_at(client, action, topic, channel))
+    return _found_any(_outcome(nodes, nsqds=_ignoring_missing(found)), topic, channel)
 
 
 def delete(daemons: Daemons, topic: str, channel: str | None = None) -> Outcome:
@@ -104,15 +115,8 @@ def delete(daemons: Daemons, topic: str, channel: str | None = None) -> Outcome:
     :raises NotFound: there is none
     """
     nodes = daemons.nodes_of(topic)  # first: nsqlookupds forget them
-
-    def question(client: NsqdHTTPClient | LookupdClient) -> None:
-        if channel is None:
-            client.delete_topic(topic)
-        else:
-            client.delete_channel(topic, channel)
-
-    known = _ignoring_missing(daemons.ask_lookupds(question))
-    found = _ignoring_missing(daemons.ask_nsqds(nodes.answers, question))
+    known = _ignoring_missing(daemons.ask_lookupds(lambda client: delete_at(client, topic, channel)))
+    found = _ignoring_missing(daemons.ask_nsqds(nodes.answers, lambda client: delete_at(client, topic, channel)))
     return _found_any(_outcome(nodes, lookupds=known, nsqds=found), topic, channel)
 
 

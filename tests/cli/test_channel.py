@@ -31,7 +31,7 @@ def test_a_channel_of_two_nsqds(kind: Any) -> None:
         heading, *rows = printed("list", "clicks", *where).splitlines()
         assert heading.split()[:3] == ["CHANNEL", "DEPTH", "IN"]
         assert [row.split()[:2] for row in rows] == [["archive", "3"], ["mails", "2"]]
-        names = [each["channel"] for each in json.loads(printed("list", "clicks", "--json", *where))]
+        names = [each["channel_name"] for each in json.loads(printed("list", "clicks", "--json", *where))]
         assert names == ["archive", "mails"]
         last = printed("show", "clicks", "archive", *where).splitlines()[-1]
         assert last.split() == ["all", "3", "0", "0", "0", "0", "3", "0", "no"]

@@ -60,14 +60,16 @@ failed = partial(tools.failed, "topic")
 def test_a_topic_of_two_nsqds(kind: Any) -> None:
     with cluster(kind) as (nsqds, where):
         [listed] = json.loads(printed("list", "--json", where))
-        assert (listed["topic"], listed["message_count"], listed["channels"]) == ("clicks", 3, ["archive", "mails"])
-        assert sorted(listed["nodes"]) == sorted(each.http_address for each in nsqds)
+        assert (listed["topic_name"], listed["message_count"]) == ("clicks", 3)
+        assert [each["channel_name"] for each in listed["channels"]] == ["archive", "mails"]
+        assert sorted(each["node"] for each in listed["nodes"]) == sorted(each.http_address for each in nsqds)
         heading, row = printed("list", where).splitlines()
         assert heading.split() == ["TOPIC", "DEPTH", "BACKLOG", "MESSAGES", "CHANNELS", "NSQDS", "PAUSED"]
         assert row.split() == ["clicks", "0", "4", "3", "2", "2", "no"]
         shown = json.loads(printed("show", "clicks", "-json", where))
-        assert shown["channels"]["archive"]["depth"] == 3
-        assert shown["nodes"][nsqds[0].http_address]["message_count"] == 2
+        assert shown["channels"][0]["depth"] == 3
+        [first] = [each for each in shown["nodes"] if each["node"] == nsqds[0].http_address]
+        assert first["message_count"] == 2
         assert "clicks: 3 messages, 0 in no channel yet" in printed("show", "clicks", where)
 
         assert printed("pause", "clicks", where) == "topic clicks: paused at 2 nsqds\n"
@@ -84,7 +86,7 @@ def test_a_topic_of_two_nsqds(kind: Any) -> None:
         assert json.loads(printed("list", "--json", where)) == []
         assert "there is no topic clicks" in failed("delete", "clicks", "--yes", where)
         assert printed("create", "new", where) == "topic new: created at 1 nsqlookupd\n"
-        assert [each["topic"] for each in json.loads(printed("list", "--json", where))] == ["new"]
+        assert [each["topic_name"] for each in json.loads(printed("list", "--json", where))] == ["new"]
         assert "there is no topic new on any nsqd" in failed("pause", "new", where)
 
 

@@ -1,14 +1,15 @@
 """Rates between two answers of nsqds."""
 
-from gnsq_like.tools.counting import ChannelCount, renew_rates
+from gnsq_like.tools.counting import renew_rates
+from gnsq_like.tools.figures import ChannelFigures
 
 
-def count(messages: int, depth: int) -> ChannelCount:
-    return ChannelCount("clicks", "archive", message_count=messages, depth=depth)
+def count(messages: int, depth: int) -> ChannelFigures:
+    return ChannelFigures("a:1", "", "clicks", "archive", message_count=messages, depth=depth)
 
 
 def test_rates_are_since_each_nsqds_own_last_answer() -> None:
-    last: dict[str, tuple[float, ChannelCount]] = {}
+    last: dict[str, tuple[float, ChannelFigures]] = {}
     assert renew_rates(last, 0.0, {"a:1": count(100, 10), "b:1": count(7, 7)}) == (None, None)
     # 20 came to a in two seconds, of which 5 are left; b does not answer.
     assert renew_rates(last, 2.0, {"a:1": count(120, 15)}) == (10.0, 7.5)

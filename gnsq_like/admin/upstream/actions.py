@@ -13,20 +13,8 @@ from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.nodes import Node
 from gnsq_like.errors import HTTPRequestFailed
 from gnsq_like.http.nsqd import NsqdHTTPClient
-from gnsq_like.http.nsqlookupd import LookupdClient
+from gnsq_like.tools.operations import change_at, create_at, delete_at
 from gnsq_like.tools.rounds import Round
-
-#: Actions on a topic, and on a channel.
-TOPIC_ACTIONS: dict[str, Callable[[NsqdHTTPClient, str], None]] = {
-    "pause": NsqdHTTPClient.pause_topic,
-    "unpause": NsqdHTTPClient.unpause_topic,
-    "empty": NsqdHTTPClient.empty_topic,
-}
-CHANNEL_ACTIONS: dict[str, Callable[[NsqdHTTPClient, str, str], None]] = {
-    "pause": NsqdHTTPClient.pause_channel,
-    "unpause": NsqdHTTPClient.unpause_channel,
-    "empty": NsqdHTTPClient.empty_channel,
-}
 
 
 @dataclass
@@ -46,59 +34,28 @@ def create(cluster: Cluster, topic: str, channel: str = "") -> Outcome:
     Without nsqlookupds, nsqadmin does nothing; here the nodes get both.
     """
     if not cluster.has_lookupds:
-        return _done(cluster, [cluster.nsqds.ask(cluster.nsqd_addresses, lambda each: _create(each, topic, channel))])
-
-    def register(client: LookupdClient) -> None:
-        client.create_topic(topic)
-        if channel:
-            client.create_channel(topic, channel)
-
-    known = cluster.lookupds.ask(cluster.lookupd_addresses, register)
+        found = cluster.nsqds.ask(cluster.nsqd_addresses, lambda client: create_at(client, topic, channel))
+        return _done(cluster, [found])
+    known = cluster.lookupds.ask(cluster.lookupd_addresses, lambda client: create_at(client, topic, channel))
     if not channel or not known.answers:
         return _done(cluster, [known])
     producers = cluster.producers_of(topic)
-    found = _ask(cluster, producers.value, lambda each: each.create_channel(topic, channel))
+    found = _ask(cluster, producers.value, lambda client: client.create_channel(topic, channel))
     return _done(cluster, [known, found], producers.warnings)
 
 
-def create_on(cluster: Cluster, node: str, topic: str, channel: str = "") -> Outcome:
-    """Create a topic, and a channel of it, on one node."""
-    return _done(cluster, [cluster.nsqds.ask([node], lambda each: _create(each, topic, channel))])
-
-
-def _create(client: NsqdHTTPClient, topic: str, channel: str) -> None:
-    client.create_topic(topic)
-    if channel:
-        client.create_channel(topic, channel)
-
-
-def change_topic(cluster: Cluster, topic: str, action: str) -> Outcome:
-    """Pause, unpause or empty a topic on all of its nodes."""
+def change(cluster: Cluster, action: str, topic: str, channel: str = "") -> Outcome:
+    """Pause, unpause or empty a topic, or a channel of it, on all nodes of the topic."""
     producers = cluster.producers_of(topic)
-    found = _ask(cluster, producers.value, lambda client: TOPIC_ACTIONS[action](client, topic))
+    found = _ask(cluster, producers.value, lambda client: change_at(client, action, topic, channel))
     return _done(cluster, [found], producers.warnings)
 
 
-def change_channel(cluster: Cluster, topic: str, channel: str, action: str) -> Outcome:
-    """Pause, unpause or empty a channel on all nodes of its topic."""
-    producers = cluster.producers_of(topic)
-    found = _ask(cluster, producers.value, lambda client: CHANNEL_ACTIONS[action](client, topic, channel))
-    return _done(cluster, [found], producers.warnings)
-
-
-def delete_topic(cluster: Cluster, topic: str) -> Outcome:
-    """Delete a topic with its channels from all nsqlookupds, then from its nodes."""
+def delete(cluster: Cluster, topic: str, channel: str = "") -> Outcome:
+    """Delete a topic with its channels, or a channel of it, from all nsqlookupds, then from the topic's nodes."""
     producers = cluster.producers_of(topic)  # first: nsqlookupds forget them
-    known = cluster.lookupds.ask(cluster.lookupd_addresses, lambda client: client.delete_topic(topic))
-    found = _ask(cluster, producers.value, lambda client: client.delete_topic(topic))
-    return _done(cluster, [known, found], producers.warnings)
-
-
-def delete_channel(cluster: Cluster, topic: str, channel: str) -> Outcome:
-    """Delete a channel from all nsqlookupds, then from the nodes of its topic."""
-    producers = cluster.producers_of(topic)
-    known = cluster.lookupds.ask(cluster.lookupd_addresses, lambda client: client.delete_channel(topic, channel))
-    found = _ask(cluster, producers.value, lambda client: client.delete_channel(topic, channel))
+    known = cluster.lookupds.ask(cluster.lookupd_addresses, lambda client: delete_at(client, topic, channel))
+    found = _ask(cluster, producers.value, lambda client: delete_at(client, topic, channel))
     return _done(cluster, [known, found], producers.warnings)
 
 

@@ -13,20 +13,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from gnsq_like.admin.upstream.figures import (
-    ChannelFigures,
-    TopicFigures,
-    of_node,
-    read_publishers,
-    read_topics,
-    sum_of_channels,
-    sum_of_topics,
-)
 from gnsq_like.admin.upstream.nodes import REGISTERS_WITHIN, Departures, Node, from_info, from_lookupd, in_order, unite
 from gnsq_like.admin.upstream.overview import NodeStats, NodeTotal, Overview, add_node, read_stats
 from gnsq_like.admin.upstream.shared import Shared
 from gnsq_like.http.nsqd import NsqdHTTPClient, NsqdInfo
 from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
+from gnsq_like.tools.figures import (
+    ChannelFigures,
+    TopicFigures,
+    read_publishers,
+    read_topics,
+    sum_of_channels,
+    sum_of_topics,
+)
 from gnsq_like.tools.rounds import Round, UpstreamError, Upstreams
 
 _T = TypeVar("_T")
@@ -160,7 +159,7 @@ class Cluster:
                 return read_topics(stats), read_publishers(stats, name)
 
             found, warnings = self._ask_nodes_of(name, question)
-            topics = [each for node, (topics, _) in found for each in of_node(node, topics) if each.topic_name == name]
+            topics = [each for node, (topics, _) in found for each in node.own(topics) if each.topic_name == name]
             publishers = [each | node.of_client for node, (_, publishers) in found for each in publishers]
             return Found(TopicReport(sum_of_topics(name, topics), publishers, [node for node, _ in found]), warnings)
 
@@ -177,7 +176,7 @@ class Cluster:
             channels = [
                 channel
                 for node, topics in found
-                for figures in of_node(node, topics)
+                for figures in node.own(topics)
                 for channel in figures.channels
                 if figures.topic_name == topic and channel.channel_name == name
             ]
@@ -212,7 +211,7 @@ class Cluster:
             found.require_any("nsqd")
             stats, topics = found.answers[address]
             memory = stats.get("memory")
-            report = NodeReport(node, [*of_node(node, topics)], memory if isinstance(memory, dict) else {})
+            report = NodeReport(node, [*node.own(topics)], memory if isinstance(memory, dict) else {})
             return Found(report, known.warnings)
 
         return self.shared.get(("node", address), ask, max_age)
@@ -242,7 +241,7 @@ class Cluster:
                 [node.address for node in nodes.value], lambda client: read_topics(client.stats(include_mem=False))
             )
             answers = [(node, found.answers.get(node.address, [])) for node in nodes.value]
-            channels = [each for node, topics in answers for topic in of_node(node, topics) for each in topic.channels]
+            channels = [each for node, topics in answers for topic in node.own(topics) for each in topic.channels]
             return Found(channels, [*nodes.warnings, *found.warnings])
 
         return self.shared.get(("clients",), ask, max_age)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gnsq_like.addresses import join_host_port
 from gnsq_like.http.nsqd import NsqdInfo
 from gnsq_like.http.nsqlookupd import NsqdNode
+from gnsq_like.tools.figures import TopicFigures, of_node
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(-[0-9A-Za-z.-]+)?(\+.*)?")
 #: Seconds for which one that left is kept.
@@ -56,6 +57,10 @@ class Node:
         """What a client's record says of its node."""
         zone, region = self.topology_zone, self.topology_region
         return {"node": self.address, "node_topology_region": region, "node_topology_zone": zone}
+
+    def own(self, topics: Iterable[TopicFigures]) -> Iterator[TopicFigures]:
+        """The topics as those of this node."""
+        return of_node(topics, self.address, self.hostname, self.of_client)
 
     def as_json(self) -> dict[str, object]:
         """As in nsqadmin's /api/nodes; an empty list is null there, and an empty zone is left out."""

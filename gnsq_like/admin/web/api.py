@@ -14,13 +14,14 @@ from typing import Any
 
 from flask import Response, request
 
-from gnsq_like.admin.upstream.actions import TOPIC_ACTIONS, Outcome
+from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.web.operations import Target
 from gnsq_like.admin.web.replies import response_of, warning
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import HTTPError, UsageError
 from gnsq_like.server.shared.gotext import GoObject, read_object
 from gnsq_like.server.shared.wsgi import Problem, respond
+from gnsq_like.tools.operations import CHANGES
 from gnsq_like.tools.rounds import UpstreamError
 from gnsq_like.wire.names import is_valid_name
 
@@ -147,7 +148,7 @@ class API:
 
     def change(self, topic: str, channel: str = "") -> dict[str, object]:
         action = _text(_body(), "action")
-        if action not in TOPIC_ACTIONS:
+        if action not in CHANGES:
             raise Problem(400, "INVALID_ACTION")
         return self._perform(f"{action}_{'channel' if channel else 'topic'}", Target(topic, channel))
 

@@ -45,10 +45,10 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from gnsq_like.admin.history.alerts import Alert, of_daemons
 from gnsq_like.admin.history.trend import is_peek
-from gnsq_like.admin.upstream.figures import ChannelFigures, TopicFigures
 from gnsq_like.admin.upstream.overview import Overview
 from gnsq_like.admin.web.site import Site
 from gnsq_like.admin.web.words import cut
+from gnsq_like.tools.figures import ChannelFigures, TopicFigures
 
 _Figures = TopicFigures | ChannelFigures
 _Kind = CounterMetricFamily | GaugeMetricFamily

@@ -21,6 +21,7 @@ from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.web.identity import Identity, basic_credentials
 from gnsq_like.errors import NSQError
 from gnsq_like.http.webhook import Webhooks
+from gnsq_like.tools.operations import CHANGES
 from gnsq_like.tools.rounds import UpstreamError
 
 
@@ -37,8 +38,8 @@ class Target:
 ACTIONS: dict[str, Callable[[Cluster, Target], Outcome]] = {
     "create_topic": lambda cluster, target: actions.create(cluster, target.topic),
     "create_channel": lambda cluster, target: actions.create(cluster, target.topic, target.channel),
-    "delete_topic": lambda cluster, target: actions.delete_topic(cluster, target.topic),
-    "delete_channel": lambda cluster, target: actions.delete_channel(cluster, target.topic, target.channel),
+    "delete_topic": lambda cluster, target: actions.delete(cluster, target.topic),
+    "delete_channel": lambda cluster, target: actions.delete(cluster, target.topic, target.channel),
     "dismiss_node": lambda cluster, target: actions.dismiss(cluster, target.node),
     "tombstone_topic_producer": lambda cluster, target: actions.tombstone(cluster, target.topic, target.node),
 }
@@ -46,12 +47,12 @@ ACTIONS: dict[str, Callable[[Cluster, Target], Outcome]] = {
 
 def _changing(word: str) -> dict[str, Callable[[Cluster, Target], Outcome]]:
     return {
-        f"{word}_topic": lambda cluster, target: actions.change_topic(cluster, target.topic, word),
-        f"{word}_channel": lambda cluster, target: actions.change_channel(cluster, target.topic, target.channel, word),
+        f"{word}_topic": lambda cluster, target: actions.change(cluster, word, target.topic),
+        f"{word}_channel": lambda cluster, target: actions.change(cluster, word, target.topic, target.channel),
     }
 
 
-for _word in actions.TOPIC_ACTIONS:
+for _word in CHANGES:
     ACTIONS |= _changing(_word)
 
 

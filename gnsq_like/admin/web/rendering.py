@@ -28,6 +28,8 @@ _TOKEN = "(the token of this browser)"
 _AS_OF = "(the time of the overview)"
 #: Seconds between two refreshes of a page.
 EVERY = 5
+#: Pages that are kept for several viewers.
+_MOST_KEPT = 64
 #: Files that browsers get, with their types.
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
@@ -144,8 +146,7 @@ class Renderer:
 class Kept:
     """HTML that several viewers get, for as long as the overview that it was made of."""
 
-    def __init__(self, most: int = 64) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._pages: dict[tuple[object, ...], tuple[float, str]] = {}
 
     def get(self, key: tuple[object, ...], taken: float) -> str | None:
@@ -155,5 +156,5 @@ class Kept:
     def put(self, key: tuple[object, ...], taken: float, html: str) -> None:
         self._pages.pop(key, None)
         self._pages[key] = (taken, html)
-        while len(self._pages) > self._most:
+        while len(self._pages) > _MOST_KEPT:
             self._pages.pop(next(iter(self._pages)), None)

@@ -13,6 +13,8 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _MISSING = "–"
 #: Characters of a text on a page.
 _MOST_TEXT = 500
+#: Those of a message's body, and bytes of one that is no text.
+_MOST_BODY = 20_000
 
 
 def number(value: float | None) -> str:
@@ -127,15 +129,15 @@ def cut(value: object) -> Any:
     return f"{value[:_MOST_TEXT]}…" if type(value) is str and len(value) > _MOST_TEXT else value
 
 
-def body(data: bytes, limit: int = 20000) -> str:
+def body(data: bytes) -> str:
     """A message's body as text: JSON is set out, and bytes that are no text are replaced."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        return f"{data[:limit]!r}" if b"\0" in data else data[:limit].decode("utf-8", "replace")
-    if text[:1] in "{[" and len(text) <= limit:
+        return f"{data[:_MOST_BODY]!r}" if b"\0" in data else data[:_MOST_BODY].decode("utf-8", "replace")
+    if text[:1] in "{[" and len(text) <= _MOST_BODY:
         try:
-            return json.dumps(json.loads(text), indent=2, ensure_ascii=False)[: 2 * limit]
+            return json.dumps(json.loads(text), indent=2, ensure_ascii=False)[: 2 * _MOST_BODY]
         except (ValueError, RecursionError):
             pass
-    return text[:limit] + (" …" if len(text) > limit else "")
+    return text[:_MOST_BODY] + (" …" if len(text) > _MOST_BODY else "")

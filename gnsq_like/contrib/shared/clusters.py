@@ -38,14 +38,13 @@ class Cluster:
         from gnsq_like.tools.daemons import NotFound
 
         try:
-            found, counts = count_topic(self._daemons(), topic)
+            found, failures = count_topic(self._daemons(), topic)
         except NotFound:
             return 0
-        if counts.failures:
-            raise counts.failures[0]
-        channel = found.channels.get(self._channel)
-        waiting = 0 if channel is None else channel.depth + channel.in_flight_count + channel.deferred_count
-        return found.depth + waiting
+        if failures:
+            raise failures[0]
+        channel = found.channel(self._channel)
+        return found.depth + (0 if channel is None else channel.left)
 
     def empty(self, topic: str) -> None:
         """Drop all messages, those in flight and deferred included. May switch, or block.

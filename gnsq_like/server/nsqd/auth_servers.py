@@ -97,7 +97,7 @@ class AuthServers:
         answer = self._get(url, applicant)
         if answer.status == 403 and url.scheme != "https":
             port = read_object(answer.body).number("https_port")
-            url = url._replace(scheme="https", netloc=join_host_port(url.hostname or "", port))
+            url = urlsplit(f"https://{join_host_port(url.hostname or '', port)}{url.path}")
             answer = self._get(url, applicant)
         if answer.status != 200:
             raise ValueError(f"got response {answer.status}")

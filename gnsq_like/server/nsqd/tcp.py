@@ -84,7 +84,7 @@ class NsqdClient(Connection):
         """Apply what was negotiated: buffer, ticker, heartbeats."""
         settings = self.settings
         self.output.size = settings.output_buffer_size
-        self.output.set_ticker(settings.output_buffer_timeout)
+        self.output.ticker.restart(settings.output_buffer_timeout)
         self.output.write_timeout = settings.heartbeat_interval or None
         self._heartbeat.cancel()
         self._deadline_timer.cancel()
@@ -185,7 +185,7 @@ class NsqdClient(Connection):
         """Send messages that the broker has dealt to this client."""
         self.output.send_buffered(encode_messages([(m.timestamp_ns, m.attempts, m.id, m.body) for m in messages]))
         if self.consumer is not None and self.consumer.room() > 0:
-            self.output.flush_on_tick()
+            self.output.ticker.wait()
         else:
             self.output.flush_and_rest()
 

@@ -2,9 +2,7 @@
 
 Messages go into a buffer; responses, errors and heartbeats go behind them and flush it. Bytes beyond the
 buffer's size are written at once. A buffer with messages for a client that can still take more is flushed by
-a ticker. nsqd's ticker runs freely and keeps one unused tick; so after a quiet time the first message is
-written at once and the next may wait a whole period. Here a timer is started only when something waits, for
-the time of that ticker's next tick.
+a ticker.
 
 After TLS or a codec was negotiated, ``encode`` encodes what is written, once for everything that is flushed
 together.
@@ -24,6 +22,52 @@ from gevent.event import Event
 
 from gnsq_like.errors import ProtocolError
 from gnsq_like.runtime.timer import Timer
+
+
+class Ticker:
+    """nsqd's ticker, which runs freely and keeps one unused tick.
+
+    So after a quiet time the first message is written at once, and the next may wait a whole period. Here a timer is
+    started only when something waits, for the time of the next tick.
+
+    :param on_tick: called at a tick that is waited for
+    """
+
+    def __init__(self, on_tick: Callable[[], None]) -> None:
+        self._on_tick = on_tick
+        #: Seconds between ticks, 0 for none; when it started; how many ticks have been used.
+        self._period = 0.0
+        self._started = 0.0
+        self._used = 0
+        self._timer = Timer(self._tick)
+
+    def restart(self, period: float) -> None:
+        """Tick every ``period`` seconds from now on; 0 for never."""
+        self._timer.cancel()
+        self._period = period
+        self._started = time.monotonic()
+        self._used = 0
+
+    def wait(self) -> None:
+        """Wait for the next tick; if it has ticked since a tick was last used, that is now. Never switches."""
+        if not self._period or self._timer.is_set:
+            return
+        elapsed = time.monotonic() - self._started
+        ticks = int(elapsed / self._period)
+        if ticks > self._used:
+            self._used = ticks
+            self._on_tick()
+        else:
+            self._timer.set((ticks + 1) * self._period - elapsed)
+
+    def rest(self) -> None:
+        """Wait for no tick."""
+        self._timer.cancel()
+
+    def _tick(self) -> None:
+        # The timer may fire a little early by this clock; its tick counts as used all the same.
+        self._used = max(self._used + 1, int((time.monotonic() - self._started) / self._period))
+        self._on_tick()
 
 
 class Output:
@@ -48,11 +92,8 @@ class Output:
         self._buffered = 0
         #: Whether a response is in the buffer.
         self.flush_is_owed: bool = False
-        #: Seconds between ticks, 0 for no ticker; when it started; how many ticks have been used.
-        self._period = 0.0
-        self._ticker_start = 0.0
-        self._ticks_used = 0
-        self._timer = Timer(self._tick)
+        #: Flushes messages for a client that can still take more.
+        self.ticker: Ticker = Ticker(self.flush)
         #: Whether the socket accepts no more at the moment, and what follows the bytes that the drainer writes.
         self.held_up: bool = False
         self._unsent: list[bytes] = []
@@ -61,16 +102,9 @@ class Output:
         self._drainer: gevent.Greenlet | None = None
         self._closed = False
 
-    def wait_until_drained(self, timeout: float | None = None) -> None:
+    def wait_until_drained(self) -> None:
         """Wait until the socket has accepted everything that was written, or is closed. May switch."""
-        self._drained.wait(timeout)
-
-    def set_ticker(self, period: float) -> None:
-        """Restart the ticker: it ticks every ``period`` seconds from now; 0 for never."""
-        self._timer.cancel()
-        self._period = period
-        self._ticker_start = time.monotonic()
-        self._ticks_used = 0
+        self._drained.wait()
 
     def add(self, data: bytes) -> None:
         """Add ``data`` to the buffer; :meth:`flush` must follow before the greenlet waits. Never switches."""
@@ -101,25 +135,8 @@ class Output:
             self._write(data)
 
     def flush_and_rest(self) -> None:
-        """Flush and stop the timer: the client can be sent nothing more for now."""
-        self._timer.cancel()
-        self.flush()
-
-    def flush_on_tick(self) -> None:
-        """Flush at the ticker's next tick, or now if it has ticked since a tick was last used."""
-        if not self._period or self._timer.is_set:
-            return
-        elapsed = time.monotonic() - self._ticker_start
-        ticks = int(elapsed / self._period)
-        if ticks > self._ticks_used:
-            self._ticks_used = ticks
-            self.flush()
-        else:
-            self._timer.set((ticks + 1) * self._period - elapsed)
-
-    def _tick(self) -> None:
-        # The timer may fire a little early by this clock; its tick counts as used all the same.
-        self._ticks_used = max(self._ticks_used + 1, int((time.monotonic() - self._ticker_start) / self._period))
+        """Flush, and wait for no tick: the client can be sent nothing more for now."""
+        self.ticker.rest()
         self.flush()
 
     @property
@@ -130,7 +147,7 @@ class Output:
     def close(self) -> None:
         """Write nothing more. The connection closes the socket."""
         self._closed = True
-        self._timer.cancel()
+        self.ticker.rest()
         self._buffer = []
         self._buffered = 0
         self._unsent = []

@@ -1,4 +1,4 @@
-"""Topics and channels as nsqds report them, and their sums.
+"""Topics and channels as nsqds report them in /stats, and their sums: for the commands and for the admin.
 
 The sums are nsqadmin's, but for two of its faults: it adds the other nodes' channels to the first node's own, and the
 "min" of a latency is mostly that of the last node.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from gnsq_like.admin.upstream.nodes import Node
 from gnsq_like.http.decode import Malformed, list_of, value_of
 
 #: In the order of the API's objects.
@@ -29,6 +28,8 @@ _OWN_COUNTS = (
     "message_count",
 )
 CHANNEL_COUNTS = (*_OWN_COUNTS, *TAKEN_COUNTS)
+#: nsqd's record of a consumer or publisher, with "node".
+Client = dict[str, str | int]
 _MOST = 2**63
 _ALL_NODES = "*"
 
@@ -100,8 +101,8 @@ class ChannelFigures:
     global_msg_count: int = 0
     client_count: int = 0
     paused: bool = False
-    #: nsqd's records; None if they were not asked for.
-    clients: list[dict[str, object]] | None = None
+    #: None if they were not asked for.
+    clients: list[Client] | None = None
     #: Of a sum.
     nodes: list[ChannelFigures] = field(default_factory=list)
     latency: Latency = field(default_factory=Latency)
@@ -111,9 +112,19 @@ class ChannelFigures:
         return self.depth - self.backend_depth
 
     @property
+    def left(self) -> int:
+        """Messages that are not finished."""
+        return self.depth + self.in_flight_count + self.deferred_count
+
+    @property
     def taken(self) -> int:
         """Messages that nsqd took from memory for clients; 0 for NSQ up to 1.3.0."""
         return self.zone_local_msg_count + self.region_local_msg_count + self.global_msg_count
+
+    @property
+    def by_node(self) -> dict[str, ChannelFigures]:
+        """The same on each node."""
+        return {each.node: each for each in self.nodes or [self]}
 
     def add(self, other: ChannelFigures) -> None:
         """Add a node's channel to this sum."""
@@ -164,6 +175,10 @@ class TopicFigures:
     @property
     def memory_depth(self) -> int:
         return self.depth - self.backend_depth
+
+    def channel(self, name: str) -> ChannelFigures | None:
+        """Its channel of this name; None if there is none."""
+        return next((each for each in self.channels if each.channel_name == name), None)
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -225,21 +240,26 @@ def _in_order(figures: Iterable[object]) -> list[Any]:
 
 
 def read_topics(stats: dict[str, Any]) -> list[TopicFigures]:
-    """The topics of an nsqd's /stats, of no node yet; next: :func:`of_node`, where that matters.
+    """The topics of an nsqd's /stats, of no node yet; next: :func:`of_node`.
 
     :raises Malformed: they are not what nsqd sends
     """
     return [_topic(record) for record in stats["topics"]]
 
 
-def of_node(node: Node, topics: Iterable[TopicFigures]) -> Iterator[TopicFigures]:
-    """The topics, with their channels and clients, as those of a node."""
+def of_node(
+    topics: Iterable[TopicFigures], address: str, hostname: str, of_client: Mapping[str, str]
+) -> Iterator[TopicFigures]:
+    """The topics, with their channels and clients, as those of a node.
+
+    :param of_client: what each client's record says of the node
+    """
     for topic in topics:
-        topic.node, topic.hostname = node.address, node.hostname
+        topic.node, topic.hostname = address, hostname
         for channel in topic.channels:
-            channel.node, channel.hostname = node.address, node.hostname
+            channel.node, channel.hostname = address, hostname
             for client in channel.clients or ():
-                client |= node.of_client
+                client |= of_client
         yield topic
 
 
@@ -314,7 +334,7 @@ def _is_finite(value: object) -> TypeGuard[float]:
 
 
 #: A client's fields, with their types and nsqadmin's defaults.
-_CLIENT_FIELDS: tuple[tuple[str, object], ...] = (
+_CLIENT_FIELDS: tuple[tuple[str, str | int], ...] = (
     ("remote_address", ""),
     ("version", ""),
     ("client_id", ""),
@@ -341,18 +361,19 @@ _CLIENT_FIELDS: tuple[tuple[str, object], ...] = (
 )
 
 
-def _client(record: dict[str, object]) -> dict[str, object]:
-    client: dict[str, object] = {"node": ""}
+def _client(record: dict[str, object]) -> Client:
+    client: Client = {"node": ""}
     for name, default in _CLIENT_FIELDS:
         value = record.get(name, default)
-        if type(value) is not type(default) or (type(value) is int and not -_MOST <= value < _MOST):
+        is_small = not isinstance(value, int) or -_MOST <= value < _MOST
+        if not isinstance(value, str | int) or type(value) is not type(default) or not is_small:
             raise Malformed(f'"{name}" of a client is of the wrong type')
         client[name] = value
     return client
 
 
-def _client_json(client: dict[str, object]) -> dict[str, object]:
-    fields = {}
+def _client_json(client: Client) -> dict[str, object]:
+    fields: dict[str, object] = {}
     for name, value in client.items():
         if value == "" and "topology_" in name:
             continue
@@ -362,12 +383,12 @@ def _client_json(client: dict[str, object]) -> dict[str, object]:
     return fields
 
 
-def connected_seconds(client: dict[str, Any]) -> int:
+def connected_seconds(client: Client) -> int:
     """For how long a client has been connected."""
     return int(time.time()) - int(client["connect_ts"])
 
 
-def read_publishers(stats: dict[str, object], topic: str) -> list[dict[str, object]]:
+def read_publishers(stats: dict[str, object], topic: str) -> list[Client]:
     """The open connections of an nsqd that have published to a topic, as clients with ``published``.
 
     :param stats: of this topic only: nsqd counts one topic for each connection
