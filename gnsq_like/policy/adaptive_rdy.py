@@ -66,7 +66,7 @@ class AdaptiveRdy(Level):
     the plan changed the share. Send what it returns, and report it with `sent`. A timer for `due`, which
     may be shared and late, keeps the last messages of a burst from waiting for nsqd's ticker.
 
-    :param round_trip: measured seconds; the Reader may write the attribute at any time
+    :param round_trip: measured seconds
     :param buffer_timeout: nsqd's output_buffer_timeout for this connection, in seconds
     :param deflated: whether nsqd deflates
     """

@@ -2,7 +2,7 @@
 
 ``reader`` holds the table of subscriptions and the life cycle, and ``group`` several Readers; a ``subscription`` is one
 connection with its messages; ``flow_control`` alone decides RDY, with ``policy``; ``handlers`` calls the handler and
-answers messages by its outcome; ``batch`` collects messages into lists; ``deadlines`` knows which are slow, overdue or
+answers messages by its outcome; ``batch`` collects messages into lists; ``timeouts`` knows which are slow, overdue or
 to be touched; ``stopping`` is the order of a stop.
 """
 

@@ -156,8 +156,8 @@ class FlowControl:
             judge = _VERDICTS.get(outcome, Backoff.inconclusive)
             for stamp in stamps:
                 self._changed(topic, judge(topic.backoff, stamp, now))
-        deadlines = subscription.deadlines
-        reserved, slow = deadlines.forget(messages) if charge.reserved or deadlines.touched else (0, 0)
+        timeouts = subscription.timeouts
+        reserved, slow = timeouts.forget(messages) if charge.reserved or timeouts.touched else (0, 0)
         if self._limit is not None:
             self._spare_tokens(self._limit, subscription, count - reserved, now)
         freed = charge.answered(count, now, reserved=reserved, slow=slow)
@@ -362,7 +362,7 @@ class FlowControl:
         due: float | None = None
         slow_after = self._slow_after
         for subscription in subscriptions:
-            for moment in (subscription.level.due, subscription.deadlines.next_look(slow_after)):
+            for moment in (subscription.level.due, subscription.timeouts.next_look(slow_after)):
                 if moment is not None and (due is None or moment < due):
                     due = moment
         if due is not None:
@@ -375,7 +375,7 @@ class FlowControl:
         self._stood_still(self._timer)
         now = time.monotonic()
         for subscription in self.subscriptions:
-            overdue, gone = subscription.deadlines.look(now, self._slow_after)
+            overdue, gone = subscription.timeouts.look(now, self._slow_after)
             for message in gone:
                 subscription.forget(message)
             for message in overdue:

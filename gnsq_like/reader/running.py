@@ -254,7 +254,7 @@ class Running:
             self.handlers.forked_child()
             self._watchdog.stop()
             for subscription in self._table.values():
-                subscription.deadlines.stop_touching()
+                subscription.timeouts.stop_touching()
         self.flow.subscriptions = {}
         self._table.clear()
         self.stopped.forget()  # who waits for it does so in the parent
@@ -307,7 +307,7 @@ class Running:
         """
         self._report(subscription.address, error)
         unknown = error.code in ("E_FIN_FAILED", "E_REQ_FAILED") and error.detail.endswith(_UNKNOWN)
-        unknown = unknown and not subscription.deadlines.was_overdue(error)
+        unknown = unknown and not subscription.timeouts.was_overdue(error)
         if unknown and self.state == "running" and subscription.drained is None:
             logger.info("%r is renewed, because nsqd may count a message in flight that is answered", subscription)
             # Now: several answers may be refused in one read.
@@ -411,7 +411,7 @@ class Running:
         if self._table.get(target) is not subscription:
             return  # it had not subscribed
         del self._table[target]
-        subscription.deadlines.stop_touching()
+        subscription.timeouts.stop_touching()
         for message in self.handlers.take_from(subscription.in_flight):
             subscription.drop(message)
         subscription.drop_left()

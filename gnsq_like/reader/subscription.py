@@ -28,9 +28,9 @@ from gnsq_like.policy.board import Mode
 from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.delays import requeue_delay
 from gnsq_like.policy.level import Level, Renewal
-from gnsq_like.reader.deadlines import Deadlines
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.message import Message, Outcome, make_messages
+from gnsq_like.reader.timeouts import MessageTimeouts
 from gnsq_like.reader.topics import TopicFlow
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import HubHandle
@@ -92,7 +92,7 @@ class Subscription:
         #: The following three are set by begin().
         self.connection: Connection
         self.charge: Charge[Subscription]
-        self.deadlines: Deadlines
+        self.timeouts: MessageTimeouts
         #: Set by flow control, with :meth:`follow_traffic`.
         self.level: Level
         #: Settled when the last message in flight was answered; only of one that is to end before the Reader.
@@ -171,7 +171,7 @@ class Subscription:
             max_rdy=negotiated.max_rdy_count,
             round_trip=connection.round_trip,
         )
-        self.deadlines = Deadlines(self.in_flight, self.charge, self.msg_timeout, self.touch)
+        self.timeouts = MessageTimeouts(self.in_flight, self.charge, self.msg_timeout, self.touch)
 
     def follow_traffic(self, wanted: bool) -> None:
         """Whether RDY may be less than the share; not with a rate limit, which allows few RDY commands."""
@@ -311,7 +311,7 @@ class Subscription:
         if native.thread_id() != self._thread:
             self._flow.hub_handle.call(self.touch_until_answered, message)
         elif message in self.in_flight:
-            self.deadlines.touch_until_answered(message)
+            self.timeouts.touch_until_answered(message)
 
     def drop(self, message: Message) -> None:
         """Drop a message without an answer; nsqd delivers it again, because its connection or its time is over.

@@ -36,8 +36,8 @@ _MOST_OVERDUE_IDS = 2500
 _TOUCHED_AFTER = 0.5
 
 
-class Deadlines:
-    """The deadlines of one connection's messages. All is in the hub, and never switches.
+class MessageTimeouts:
+    """The times of one connection's messages. All is in the hub, and never switches.
 
     :param in_flight: the unanswered messages, the oldest first; kept up to date by the owner
     :param msg_timeout: seconds within which nsqd expects an answer
