@@ -268,16 +268,16 @@ class Connection:
         elif not self._outbox.idle:
             self._outbox.flush()
 
-    def let_go(self, loop_lives: bool, why: str = "it belongs to the parent process") -> None:
+    def let_go(self, loop_lives: bool) -> None:
         """Close the descriptor and nothing else, in a forked child or after the end of its thread. Never switches.
 
         :param loop_lives: see ``owner``; if not, keep this from being collected
         """
         if not self._enter(Life.LET_GO):
             return
-        self.error = ConnectionLost(self.address, why)
+        self.error = ConnectionLost(self.address, "it belongs to the parent process, or its thread has ended")
         if self.lease is not None:
-            self.lease.forked_child(loop_lives)
+            self.lease.let_go(loop_lives)
         for watching in (self._outbox, self._liveness) if loop_lives else ():
             watching.close()
         self._transport.abandon(loop_lives)

@@ -199,7 +199,7 @@ class Batching:
         for member in members:
             self._alone(member)
 
-    def forked_child(self) -> None:
+    def let_go(self) -> None:
         """In a forked child: drop all open batches."""
         for batch in self._open.values():
             if batch.linger is not None:

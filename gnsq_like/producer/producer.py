@@ -282,7 +282,7 @@ class Producer(KnownAttributes):
             if running is None or not running.hub_handle.lives:
                 hub_handle = _choose_hub(self.options.own_thread)
                 if running is not None:
-                    self._abandon(running)
+                    self._let_go(running, False)
                     moved = True
                 pool = Pool(
                     self._addresses,
@@ -294,15 +294,19 @@ class Producer(KnownAttributes):
                     self._encoder,
                 )
                 self._running = running = Running(hub_handle, pool)
-                owner.register(self, Producer._forked_child, thread=hub_handle.thread, at_last=Producer._flush)
+                owner.register(self, Producer._forked, thread=hub_handle.thread, at_last=Producer._flush)
         if moved:  # not within the lock: what handles the log may publish
             logger.warning("the thread of the connections of %r has ended; they are opened anew", self)
         return running
 
-    def _abandon(self, running: Running) -> None:
-        """Drop what belongs to a thread that has ended. Never switches."""
-        running.abandon()
+    def _let_go(self, running: Running, loop_lives: bool) -> None:
+        """Drop the connections in a forked child, or after the end of their thread. Never switches.
+
+        :param loop_lives: see ``owner``
+        """
+        owner.keep(running)
         self._hooks.abandon()
+        running.pool.let_go(loop_lives)
 
     def close(self, timeout: float = 5.0) -> bool:
         """Refuse new publishes, wait for pending ones, and close; twice is fine. From any thread. May switch.
@@ -316,7 +320,7 @@ class Producer(KnownAttributes):
         if running is None:
             return True
         if not running.hub_handle.lives:
-            self._abandon(running)
+            self._let_go(running, False)
             return not running.pool.pending_count
         try:
             return bool(running.hub_handle.run(running.end, timeout, timeout=timeout + _CLOSE_GRACE))
@@ -332,14 +336,12 @@ class Producer(KnownAttributes):
     ) -> None:
         self.close()
 
-    def _forked_child(self, loop_lives: bool) -> None:
+    def _forked(self, loop_lives: bool) -> None:
         """For ``owner``: in the child, start afresh at the next publish. Never switches."""
         running, self._running = self._running, None
         self._counts = PublishCounts()
         if running is not None:
-            owner.keep(running)
-            self._hooks.abandon()
-            running.pool.forked_child(loop_lives)
+            self._let_go(running, loop_lives)
 
     def _flush(self, timeout: float) -> None:
         """At the interpreter's exit: wait for pending publishes, if a connection is open."""

@@ -16,8 +16,7 @@ an asyncio task                    a future of its event loop (:func:`publish_fr
 nobody, or somebody later          ``PublishResult``, an AsyncResult for all of these
 ================================  ==============================================================================
 
-``Running`` is what a started Producer is made of, and the ways into its pool. Rules for editors: it is called in the
-pool's thread only, except ``abandon``.
+``Running`` is what a started Producer is made of, and the ways into its pool, called in the pool's thread only.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from gnsq_like.producer.batching import Member
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish, resume
-from gnsq_like.runtime import native, owner
+from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, call_here, handle_here, may_wait_here
 from gnsq_like.runtime.timer import Gathering
 
@@ -88,11 +87,6 @@ class Running:
                     logger.exception("%r could not be begun", publish)
         finally:
             self.pool.several = False
-
-    def abandon(self) -> None:
-        """Drop the connections of a thread that has ended. From any thread; never switches."""
-        owner.keep(self)
-        self.pool.abandon()
 
     def drain(self, timeout: float) -> bool:
         """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
