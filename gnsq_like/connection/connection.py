@@ -225,7 +225,7 @@ class Connection:
         self._reader = InnerGreenlet.spawn(self._read)
         options = self.options
         self._liveness = Liveness(
-            loop, transport, self._outbox, options, lambda: self.last_received_at, self._stop_for, self._look
+            loop, transport, self._outbox, options, lambda: self.last_received_at, self._stop, self._look
         )
         self._enter(Life.OPEN)
         owner.register(self, Connection.let_go)
@@ -245,19 +245,16 @@ class Connection:
         if self._state is not Life.LET_GO and self._reader not in (None, gevent.getcurrent()):
             self._reader.join()
 
-    def _stop(self, error: NSQError | None) -> None:
+    def _stop(self, why: NSQError | str | None) -> None:
         """Make the reader greenlet end the connection. Never switches."""
         # One that has not begun could not catch the exception; it looks at the state first.
         is_reading = self._state is Life.READING
         if self._enter(Life.ENDING):
-            self.error = error
+            self.error = ConnectionLost(self.address, why) if isinstance(why, str) else why
             if is_reading:
-                self._reader.kill(_Stop(error), block=False)
+                self._reader.kill(_Stop(self.error), block=False)
             elif self._reader is None:
                 self._enter(Life.CLOSED)
-
-    def _stop_for(self, reason: str) -> None:
-        self._stop(ConnectionLost(self.address, reason))
 
     def _look(self) -> None:
         """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
@@ -305,21 +302,18 @@ class Connection:
                     # it poll all sockets and adds no delay.
                     self._transport.drained = True
         except BaseException as exc:
-            error = self._why(exc)
+            error = self._lost_by(exc)
             if not isinstance(exc, _Stop | gevent.GreenletExit | Exception):
                 raise
         finally:
             self._tear_down(error)
 
-    def _why(self, exc: BaseException) -> NSQError | None:
-        """Why the connection ends, if ``exc`` has come while its input was processed."""
+    def _lost_by(self, exc: BaseException, doing: str = "") -> NSQError | None:
+        """Why the connection ends after this exception."""
         if isinstance(exc, _Stop):
             return exc.error
         if isinstance(exc, gevent.GreenletExit):
             return ConnectionLost(self.address, "its greenlet was killed")
-        return self._lost_by(exc)
-
-    def _lost_by(self, exc: BaseException, doing: str = "") -> ConnectionLost:
         if isinstance(exc, OSError | ProtocolError | NsqdError | NegotiationFailed):
             reason = doing + (getattr(exc, "strerror", None) or str(exc))
         else:
@@ -426,13 +420,13 @@ class Connection:
                         return
                     self.last_received_at = time.monotonic()
                     if not data:
-                        self._stop_for("nsqd closed it")
+                        self._stop("nsqd closed it")
                         return
                     events = self._session.receive(data)
                 self._process(events)
                 events = []
             except BaseException as exc:
-                self._stop(self._why(exc))
+                self._stop(self._lost_by(exc))
                 if not isinstance(exc, _Stop | Exception):
                     raise
 
