@@ -218,7 +218,7 @@ class Producer(KnownAttributes):
             command = self._encoder.mpub(topic, chunk)
             deadline = now + self._seconds(timeout)
             running = self._started()
-            publish_and_wait(running, Publish(running.pool, topic, command, deadline, len(chunk)), now)
+            publish_and_wait(running, Publish(running.pool, command, deadline, len(chunk)), now)
 
     def check(self, topic: str, body: Any, *, defer: float | None = None) -> bytes:
         """Make the checks of :meth:`publish` without publishing. Never switches.
@@ -243,20 +243,19 @@ class Producer(KnownAttributes):
         encoder = self._encoder
         body = encoder.body(body)
         deadline = now + (self._timeout if timeout is None else self._seconds(timeout))
-        batched = defer is None and self._batches
-        if batched:
-            command = b""
-            encoder.head(topic)
+        command = b""
+        if defer is not None:
+            command = encoder.dpub(topic, defer, body)
+        elif not self._batches:
+            command = encoder.pub(topic, body)
         else:
-            command = encoder.pub(topic, body) if defer is None else encoder.dpub(topic, defer, body)
+            encoder.head(topic)
         running = self._running
         if running is None or not running.hub_handle.lives:  # as _started() does, but a call costs time here
             running = self._started()
-        if not batched:
-            return running, Publish(running.pool, topic, command, deadline)
-        member = Member(running.pool, topic, command, deadline)
-        member.body = body
-        return running, member
+        if command:
+            return running, Publish(running.pool, command, deadline)
+        return running, Member(running.pool, topic, body, deadline)
 
     def _seconds(self, timeout: float | None) -> float:
         if timeout is None:
