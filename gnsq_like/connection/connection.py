@@ -225,7 +225,7 @@ class Connection:
         self._reader = InnerGreenlet.spawn(self._read)
         options = self.options
         self._liveness = Liveness(
-            loop, transport, self._outbox, options, lambda: self.last_received_at, self._stop_for, self._look
+            loop, transport, self._outbox, options, lambda: self.last_received_at, self._stop, self._look
         )
         self._enter(Life.OPEN)
         owner.register(self, Connection.let_go)
@@ -245,19 +245,16 @@ class Connection:
         if self._state is not Life.LET_GO and self._reader not in (None, gevent.getcurrent()):
             self._reader.join()
 
-    def _stop(self, error: NSQError | None) -> None:
+    def _stop(self, why: NSQError | str | None) -> None:
         """Make the reader greenlet end the connection. Never switches."""
         # One that has not begun could not catch the exception; it looks at the state first.
         is_reading = self._state is Life.READING
         if self._enter(Life.ENDING):
-            self.error = error
+            self.error = ConnectionLost(self.address, why) if isinstance(why, str) else why
             if is_reading:
-                self._reader.kill(_Stop(error), block=False)
+                self._reader.kill(_Stop(self.error), block=False)
             elif self._reader is None:
                 self._enter(Life.CLOSED)
-
-    def _stop_for(self, reason: str) -> None:
-        self._stop(ConnectionLost(self.address, reason))
 
     def _look(self) -> None:
         """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
@@ -268,16 +265,16 @@ class Connection:
         elif not self._outbox.idle:
             self._outbox.flush()
 
-    def let_go(self, loop_lives: bool, why: str = "it belongs to the parent process") -> None:
+    def let_go(self, loop_lives: bool) -> None:
         """Close the descriptor and nothing else, in a forked child or after the end of its thread. Never switches.
 
         :param loop_lives: see ``owner``; if not, keep this from being collected
         """
         if not self._enter(Life.LET_GO):
             return
-        self.error = ConnectionLost(self.address, why)
+        self.error = ConnectionLost(self.address, "it belongs to the parent process, or its thread has ended")
         if self.lease is not None:
-            self.lease.forked_child(loop_lives)
+            self.lease.let_go(loop_lives)
         for watching in (self._outbox, self._liveness) if loop_lives else ():
             watching.close()
         self._transport.abandon(loop_lives)
@@ -305,21 +302,18 @@ class Connection:
                     # it poll all sockets and adds no delay.
                     self._transport.drained = True
         except BaseException as exc:
-            error = self._why(exc)
+            error = self._lost_by(exc)
             if not isinstance(exc, _Stop | gevent.GreenletExit | Exception):
                 raise
         finally:
             self._tear_down(error)
 
-    def _why(self, exc: BaseException) -> NSQError | None:
-        """Why the connection ends, if ``exc`` has come while its input was processed."""
+    def _lost_by(self, exc: BaseException, doing: str = "") -> NSQError | None:
+        """Why the connection ends after this exception."""
         if isinstance(exc, _Stop):
             return exc.error
         if isinstance(exc, gevent.GreenletExit):
             return ConnectionLost(self.address, "its greenlet was killed")
-        return self._lost_by(exc)
-
-    def _lost_by(self, exc: BaseException, doing: str = "") -> ConnectionLost:
         if isinstance(exc, OSError | ProtocolError | NsqdError | NegotiationFailed):
             reason = doing + (getattr(exc, "strerror", None) or str(exc))
         else:
@@ -426,13 +420,13 @@ class Connection:
                         return
                     self.last_received_at = time.monotonic()
                     if not data:
-                        self._stop_for("nsqd closed it")
+                        self._stop("nsqd closed it")
                         return
                     events = self._session.receive(data)
                 self._process(events)
                 events = []
             except BaseException as exc:
-                self._stop(self._why(exc))
+                self._stop(self._lost_by(exc))
                 if not isinstance(exc, _Stop | Exception):
                     raise
 

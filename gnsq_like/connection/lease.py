@@ -34,7 +34,6 @@ from gevent import monkey
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.timer import Timer
 from gnsq_like.wire.frames import OK_FRAME
 
 #: Seconds that the borrower waits for an answer before it gives the connection back: far above a usual one.
@@ -99,14 +98,11 @@ class Lease:
         self._owner = owner
         self._quiet = quiet
         self._patience_ms = patience * 1000
-        self._tick_seconds = tick
         #: Settled at the end, after which ``left`` is the publish that was under way.
         self.over: PendingReply = PendingReply()
         self.left: PendingReply | None = None
         self._slot: list[_Trip | None] = [None]
-        self._send = sock.send
-        self._receive = partial(sock.recv, _READ_BYTES)
-        self._become_idle = partial(self._slot.append, None)
+        self._sock = sock
         poll = monkey.get_original("select", "poll")()
         poll.register(sock.fileno(), select.POLLIN)
         self._poll: Callable[[float], list[object]] = poll.poll
@@ -116,8 +112,8 @@ class Lease:
         self._count = self._seen = 0
         #: Whether no further publish may begin. Both write it.
         self._ending = False
-        self._ticks = Timer(self._tick)
-        self._ticks.set(self._tick_seconds)
+        self._ticks = owner.hub.loop.timer(tick, tick)
+        self._ticks.start(self._tick, update=True)
 
     # -- in the borrower's thread -------------------------------------------------------------------
 
@@ -127,7 +123,7 @@ class Lease:
         :returns: False if nothing was written: it must be handed over as usual. Otherwise ``reply`` is settled, or the
             owner will settle it
         """
-        lender, slot = self._lender, self._slot
+        lender, slot, sock = self._lender, self._slot, self._sock
         trip = _Trip(command, reply)
         give_back = partial(slot.append, trip)
         is_quiet = time.monotonic() - lender.last_received_at > self._quiet
@@ -137,12 +133,12 @@ class Lease:
         self._count += 1
         try:
             if not self._poll(0):  # otherwise a heartbeat or the end of the stream has come
-                trip.extend(map(_step, (slot.pop, partial(self._send, command), give_back)))
+                trip.extend(map(_step, (slot.pop, partial(sock.send, command), give_back)))
                 if trip.sent == len(command) and self._poll(self._patience_ms):
-                    trip.extend(map(_step, (slot.pop, self._receive, give_back)))
+                    trip.extend(map(_step, (slot.pop, partial(sock.recv, _READ_BYTES), give_back)))
                     if trip.received == OK_FRAME:
                         lender.last_received_at = time.monotonic()
-                        trip.extend(map(_step, (slot.pop, self._become_idle)))
+                        trip.extend(map(_step, (slot.pop, partial(slot.append, None))))
                         reply.settle()  # now that the owner cannot do it, too
         except IndexError:
             pass  # the owner has taken the connection, and the trip with it
@@ -171,16 +167,14 @@ class Lease:
     def _tick(self) -> None:
         if self._count == self._seen:
             self.end()  # idle, or stuck
-        else:
-            self._seen = self._count
-            self._ticks.set(self._tick_seconds)
+        self._seen = self._count
 
     def end(self) -> None:
         """Take the connection back now, with the publish under way; twice is fine. Never switches."""
         if self.over.done:
             return
         self._ending = True
-        self._ticks.cancel()
+        self._ticks.close()
         while True:
             try:
                 trip = self._slot.pop()
@@ -193,9 +187,9 @@ class Lease:
             self._lender.take_back(trip.command, trip.reply, trip.sent, trip.received)
         self.over.settle()
 
-    def forked_child(self, loop_lives: bool) -> None:
+    def let_go(self, loop_lives: bool) -> None:
         """In a forked child: the borrower, if it is here, writes and reads nothing more. Never switches."""
         self._ending = True
         self._slot.clear()
         if loop_lives:
-            self._ticks.cancel()
+            self._ticks.close()

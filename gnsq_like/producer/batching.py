@@ -29,21 +29,25 @@ Submit = Callable[[Publish, float], None]
 
 
 class Member(Publish):
-    """One message of a batch. Set ``body`` after construction."""
+    """One message of a batch."""
 
-    __slots__ = ("body",)
+    __slots__ = ("body", "topic")
 
-    body: bytes
+    def __init__(self, pool: PublishOwner, topic: str, body: bytes, deadline: float) -> None:
+        super().__init__(pool, b"", deadline)
+        self.topic = topic
+        self.body = body
 
 
 class PublishBatch(Publish):
     """Members sent as one MPUB."""
 
-    __slots__ = ("_batching", "bytes", "linger", "members")
+    __slots__ = ("_batching", "bytes", "linger", "members", "topic")
 
     def __init__(self, pool: PublishOwner, topic: str, deadline: float, batching: Batching) -> None:
         # The deadline is the nearest of its members. Count 0, because each member counts itself.
-        super().__init__(pool, topic, b"", deadline, count=0)
+        super().__init__(pool, b"", deadline, count=0)
+        self.topic = topic
         self._batching = batching
         self.members: list[Member] = []
         #: Size of its MPUB's body.
@@ -199,7 +203,7 @@ class Batching:
         for member in members:
             self._alone(member)
 
-    def forked_child(self) -> None:
+    def let_go(self) -> None:
         """In a forked child: drop all open batches."""
         for batch in self._open.values():
             if batch.linger is not None:

@@ -300,11 +300,9 @@ class Destination:
         if self.connection is not None:
             self.connection.close()
 
-    def abandon(self) -> None:
-        """After the end of this thread: drop the connection. From any thread; never switches."""
+    def let_go(self, loop_lives: bool) -> None:
+        """Drop everything in a forked child, or after the end of this thread. From any thread; never switches."""
+        if loop_lives:
+            gevent.killall(list(self._dialling), block=False)
         if self.connection is not None:
-            self.connection.let_go(False, "its thread has ended")
-
-    def forked_child(self) -> None:
-        """In a forked child: stop connecting. The connection is registered at ``owner`` itself."""
-        gevent.killall(list(self._dialling), block=False)
+            self.connection.let_go(loop_lives)

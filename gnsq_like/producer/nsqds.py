@@ -126,6 +126,7 @@ class Nsqds:
         #: Whether all nsqds are known, or no nsqlookupd answers: True from the end of the first round on.
         self.surveyed = not lookupds
         self.circuit = Circuit(self)
+        self._retry = Timer(self.changed)
 
     # -- the next one -------------------------------------------------------------------------------
 
@@ -261,15 +262,22 @@ class Nsqds:
                 destination.doubt()
         self.circuit.check()  # now: the caller may publish again before the pool sends
 
-    def retry_at(self, now: float) -> float | None:
-        """Monotonic time of the next try to connect after ``now``; None if there is none. Never switches."""
-        return min((at for each in self.destinations if (at := each.retry_at) is not None and at > now), default=None)
+    def retry_after(self, now: float) -> None:
+        """Report a change at the next time to connect, for publishes that no nsqd takes. Never switches.
+
+        :param now: when they were offered; what was due then and was not dialled is avoided by all of them
+        """
+        if not self._retry.is_set:
+            times = [at for each in self.destinations if (at := each.retry_at) is not None and at > now]
+            if times:
+                self._retry.set_at(min(times))
 
     # -- the end --------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Look for no more nsqds; the circuit stays as it is. Never switches."""
         self.circuit.cancel()
+        self._retry.cancel()
         if self._discovery is not None:
             self._discovery.stop()
 
@@ -278,18 +286,15 @@ class Nsqds:
         for destination in self.destinations:
             destination.close()
 
-    def forked_child(self) -> None:
-        """In a forked child: drop the parent's timers and greenlets. Never switches."""
-        self.circuit.cancel()
-        if self._discovery is not None:
-            self._discovery.forked_child()
+    def let_go(self, loop_lives: bool) -> None:
+        """Drop everything in a forked child, or after the end of this thread. From any thread; never switches."""
+        if loop_lives:
+            self.circuit.cancel()
+            self._retry.cancel()
+            if self._discovery is not None:
+                self._discovery.forked_child()
         for destination in self.destinations:
-            destination.forked_child()
-
-    def abandon(self) -> None:
-        """After the end of this thread: drop the connections. From any thread; never switches."""
-        for destination in self.destinations:
-            destination.abandon()
+            destination.let_go(loop_lives)
 
     def settle_down(self) -> bool:
         """Stop connecting; returns whether a connection is open. Never switches."""

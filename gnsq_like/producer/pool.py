@@ -31,7 +31,7 @@ from gnsq_like.producer.publish import Publish, PublishCounts, resume
 from gnsq_like.producer.replicas import Replicas
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.timer import Gathering, Soon, Timer
+from gnsq_like.runtime.timer import Gathering, Soon
 from gnsq_like.runtime.user_code import HookRunner
 
 _CLOSED = "the Producer was closed before this was sent"
@@ -66,8 +66,6 @@ class Pool:
         #: Publishes that wait for a connection or for room, oldest first.
         self._queue: deque[Publish] = deque()
         self._pump_soon = Soon(self.hub.loop, self._pump)
-        #: Fires at the next time to connect.
-        self._retry = Timer(self._pump)
         self.deadlines = Deadlines(self._look)
         self.counts = counts
         #: The publishes of this hub's greenlets that are done.
@@ -146,24 +144,14 @@ class Pool:
                 break
             stuck.append(publish)  # others may use nsqds that this one must avoid
         queue.extendleft(reversed(stuck))
-        self._arm_retry(now)
+        if queue:
+            self.nsqds.retry_after(now)
         self._check_awaited()
 
     def _fail_queued(self, reason: str | None) -> None:
         while self._queue:
             publish = self._queue.popleft()
             publish.settle(publish.doubt or NotSent(reason))
-
-    def _arm_retry(self, now: float) -> None:
-        """Set the timer to the next time to connect, if publishes are queued. Never switches.
-
-        :param now: when they were offered; what was due then and was not dialled is avoided by all copies queued
-        """
-        if not self._queue or self._retry.is_set:
-            return
-        at = self.nsqds.retry_at(now)
-        if at is not None:
-            self._retry.set_at(at)
 
     def abandoned(self) -> None:
         """The caller of a publish is gone: remove it if it is at the front of the queue. Never switches."""
@@ -218,7 +206,6 @@ class Pool:
     def close(self) -> None:
         """Close everything now; pending publishes get their error. May switch."""
         self.stopped = True
-        self._retry.cancel()
         self.nsqds.stop()
         self._fail_queued(_CLOSED)
         for reply, _ in self._awaited:
@@ -228,22 +215,18 @@ class Pool:
         self.deadlines.close()
         self.hooks.join(1.0)
 
-    def forked_child(self, loop_lives: bool) -> None:
-        """In a forked child: drop the parent's publishes, timers and greenlets. Never switches."""
-        self.stopped = True
-        if not loop_lives:
-            return  # nothing of it runs any more
-        self._retry.cancel()
-        self.deadlines.close()
-        self._queue.clear()
-        self.nsqds.forked_child()
-        if self.batching is not None:
-            self.batching.forked_child()
+    def let_go(self, loop_lives: bool) -> None:
+        """Drop everything in a forked child, or after the end of this thread. From any thread; never switches.
 
-    def abandon(self) -> None:
-        """After the end of this thread: drop the connections. From any thread; never switches."""
+        :param loop_lives: see ``owner``; if not, nothing of it runs any more
+        """
         self.stopped = True
-        self.nsqds.abandon()
+        if loop_lives:
+            self.deadlines.close()
+            self._queue.clear()
+            if self.batching is not None:
+                self.batching.let_go()
+        self.nsqds.let_go(loop_lives)
 
     # -- what destinations report -------------------------------------------------------------------
 

@@ -218,7 +218,7 @@ class Producer(KnownAttributes):
             command = self._encoder.mpub(topic, chunk)
             deadline = now + self._seconds(timeout)
             running = self._started()
-            publish_and_wait(running, Publish(running.pool, topic, command, deadline, len(chunk)), now)
+            publish_and_wait(running, Publish(running.pool, command, deadline, len(chunk)), now)
 
     def check(self, topic: str, body: Any, *, defer: float | None = None) -> bytes:
         """Make the checks of :meth:`publish` without publishing. Never switches.
@@ -243,20 +243,19 @@ class Producer(KnownAttributes):
         encoder = self._encoder
         body = encoder.body(body)
         deadline = now + (self._timeout if timeout is None else self._seconds(timeout))
-        batched = defer is None and self._batches
-        if batched:
-            command = b""
-            encoder.head(topic)
+        command = b""
+        if defer is not None:
+            command = encoder.dpub(topic, defer, body)
+        elif not self._batches:
+            command = encoder.pub(topic, body)
         else:
-            command = encoder.pub(topic, body) if defer is None else encoder.dpub(topic, defer, body)
+            encoder.head(topic)
         running = self._running
         if running is None or not running.hub_handle.lives:  # as _started() does, but a call costs time here
             running = self._started()
-        if not batched:
-            return running, Publish(running.pool, topic, command, deadline)
-        member = Member(running.pool, topic, command, deadline)
-        member.body = body
-        return running, member
+        if command:
+            return running, Publish(running.pool, command, deadline)
+        return running, Member(running.pool, topic, body, deadline)
 
     def _seconds(self, timeout: float | None) -> float:
         if timeout is None:
@@ -282,7 +281,7 @@ class Producer(KnownAttributes):
             if running is None or not running.hub_handle.lives:
                 hub_handle = _choose_hub(self.options.own_thread)
                 if running is not None:
-                    self._abandon(running)
+                    self._let_go(running, False)
                     moved = True
                 pool = Pool(
                     self._addresses,
@@ -294,15 +293,19 @@ class Producer(KnownAttributes):
                     self._encoder,
                 )
                 self._running = running = Running(hub_handle, pool)
-                owner.register(self, Producer._forked_child, thread=hub_handle.thread, at_last=Producer._flush)
+                owner.register(self, Producer._forked, thread=hub_handle.thread, at_last=Producer._flush)
         if moved:  # not within the lock: what handles the log may publish
             logger.warning("the thread of the connections of %r has ended; they are opened anew", self)
         return running
 
-    def _abandon(self, running: Running) -> None:
-        """Drop what belongs to a thread that has ended. Never switches."""
-        running.abandon()
+    def _let_go(self, running: Running, loop_lives: bool) -> None:
+        """Drop the connections in a forked child, or after the end of their thread. Never switches.
+
+        :param loop_lives: see ``owner``
+        """
+        owner.keep(running)
         self._hooks.abandon()
+        running.pool.let_go(loop_lives)
 
     def close(self, timeout: float = 5.0) -> bool:
         """Refuse new publishes, wait for pending ones, and close; twice is fine. From any thread. May switch.
@@ -316,7 +319,7 @@ class Producer(KnownAttributes):
         if running is None:
             return True
         if not running.hub_handle.lives:
-            self._abandon(running)
+            self._let_go(running, False)
             return not running.pool.pending_count
         try:
             return bool(running.hub_handle.run(running.end, timeout, timeout=timeout + _CLOSE_GRACE))
@@ -332,14 +335,12 @@ class Producer(KnownAttributes):
     ) -> None:
         self.close()
 
-    def _forked_child(self, loop_lives: bool) -> None:
+    def _forked(self, loop_lives: bool) -> None:
         """For ``owner``: in the child, start afresh at the next publish. Never switches."""
         running, self._running = self._running, None
         self._counts = PublishCounts()
         if running is not None:
-            owner.keep(running)
-            self._hooks.abandon()
-            running.pool.forked_child(loop_lives)
+            self._let_go(running, loop_lives)
 
     def _flush(self, timeout: float) -> None:
         """At the interpreter's exit: wait for pending publishes, if a connection is open."""

@@ -100,20 +100,18 @@ class Publish(PendingReply):
         "is_abandoned",
         "owner",
         "sent_to",
-        "topic",
         "wake",
     )
 
     #: Whether it is one of several copies, each for a different nsqd.
     is_copy = False
 
-    def __init__(self, owner: PublishOwner, topic: str, command: bytes, deadline: float, count: int = 1) -> None:
+    def __init__(self, owner: PublishOwner, command: bytes, deadline: float, count: int = 1) -> None:
         # As PendingReply's, but a call costs time here.
         self.done = False
         self.error = None
         self._links = None
         self.owner = owner
-        self.topic = topic
         self.command = command
         self.deadline = deadline
         self.count = count

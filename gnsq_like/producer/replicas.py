@@ -22,7 +22,7 @@ class Copy(Publish):
     is_copy = True
 
     def __init__(self, pool: PublishOwner, group: Group) -> None:
-        super().__init__(pool, group.publish.topic, b"", group.publish.last_deadline, count=0)
+        super().__init__(pool, b"", group.publish.last_deadline, count=0)
         self.group = group
 
     def avoids(self) -> AbstractSet[str]:

@@ -16,8 +16,7 @@ an asyncio task                    a future of its event loop (:func:`publish_fr
 nobody, or somebody later          ``PublishResult``, an AsyncResult for all of these
 ================================  ==============================================================================
 
-``Running`` is what a started Producer is made of, and the ways into its pool. Rules for editors: it is called in the
-pool's thread only, except ``abandon``.
+``Running`` is what a started Producer is made of, and the ways into its pool, called in the pool's thread only.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import pickle  # noqa: F401 - AsyncResult.set_exception imports it, which fails 
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import gevent
 from gevent import Greenlet, getcurrent, monkey
@@ -39,13 +38,11 @@ from gnsq_like.producer.batching import Member
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish, resume
-from gnsq_like.runtime import native, owner
+from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, call_here, handle_here, may_wait_here
 from gnsq_like.runtime.timer import Gathering
 
 logger = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 
 class Running:
@@ -77,22 +74,18 @@ class Running:
         finally:
             self.beginning = False
 
-    def begin_all(self, publishes: list[tuple[Publish, float]]) -> None:
+    def begin_all(self, publishes: list[Publish]) -> None:
         """Send publishes that came together, in one write for each connection. In the pool's hub; never switches."""
         self.pool.several = len(publishes) > 1
+        now = time.monotonic()
         try:
-            for publish, now in publishes:
+            for publish in publishes:
                 try:
                     self.begin(publish, now)
                 except Exception:
                     logger.exception("%r could not be begun", publish)
         finally:
             self.pool.several = False
-
-    def abandon(self) -> None:
-        """Drop the connections of a thread that has ended. From any thread; never switches."""
-        owner.keep(self)
-        self.pool.abandon()
 
     def drain(self, timeout: float) -> bool:
         """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
@@ -149,7 +142,7 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
             publish.abandon()
             raise
     elif (hub := get_hub_if_exists()) is not None:
-        _callers(running, hub).publish(publish, now)
+        _callers(running, hub).publish(publish)
     else:
         _wait_without_a_hub(running, publish, now)
     if publish.error is not None:
@@ -202,19 +195,19 @@ class Callers:
         self.hub: Any = self._here.hub
         self._running = running
         self._there = running.hub_handle
-        #: The publishes of this iteration of this hub, with the times they were made.
-        self._new: Gathering[tuple[Publish, float]] = Gathering(self.hub.loop, self._hand_over)
+        #: The publishes of this iteration of this hub.
+        self._new: Gathering[Publish] = Gathering(self.hub.loop, self._hand_over)
         #: Those that were settled in one of the other hub.
         self._settled: Gathering[Publish] = Gathering(self._there.hub.loop, self._hand_back)
         #: How many greenlets wait. While there are any, the timer also keeps the hub from raising LoopExit.
         self._waiting = 0
         self._deadlines = Deadlines(self._look, expire=self._withdraw, grace=GRACE)
 
-    def publish(self, publish: Publish, now: float) -> None:
+    def publish(self, publish: Publish) -> None:
         """Send a publish, and wait until it is settled. May switch."""
         if not self._new:
             self._running.pool.lone_caller.disturbed()
-        self._new.add((publish, now))
+        self._new.add(publish)
         self._deadlines.add(publish)
         self._waiting += 1
         try:
@@ -231,7 +224,7 @@ class Callers:
         self._new.look()
         self._there.call(self._settled.look)
 
-    def _hand_over(self, publishes: list[tuple[Publish, float]]) -> None:
+    def _hand_over(self, publishes: list[Publish]) -> None:
         self._there.call(self._running.begin_all, _take(publishes))
 
     def _hand_back(self, publishes: list[Publish]) -> None:
@@ -249,10 +242,10 @@ class Callers:
         self.hub.loop.run_callback(self._resume, [publish])
 
 
-def _take(items: list[_T]) -> list[_T]:
-    """The items, of which none are left in the list: at most they get lost, and none is handed over twice."""
-    taken = items.copy()
-    items.clear()
+def _take(publishes: list[Publish]) -> list[Publish]:
+    """These, of which none are left in the list: at most they get lost, and none is handed over twice."""
+    taken = publishes.copy()
+    publishes.clear()
     return taken
 
 

@@ -232,7 +232,7 @@ class Running:
                 return
             self._keep()
             for subscription in list(self._table.values()):
-                subscription.connection.let_go(False, "its thread has ended")
+                subscription.connection.let_go(False)
             self._watchdog.stop()
             self._table.clear()
             self.stopped.settle()

@@ -83,7 +83,7 @@ class HubHandle:
         self.lives: bool = True
         self._pid = os.getpid()
         self._life = weakref.ref(_here.life, self._note_thread_end)
-        owner.register(self, HubHandle._forked_child)
+        owner.register(self, HubHandle.forked)
         #: Functions that :meth:`end` calls at last; they may switch.
         self.before_end: list[Callable[[], object]] = []
         #: What callers of :meth:`wait` in other threads wait for.
@@ -103,7 +103,8 @@ class HubHandle:
         """Whether the caller is in this thread."""
         return bool(native.thread_id() == self.thread and self.lives)
 
-    def _forked_child(self, loop_lives: bool) -> None:
+    def forked(self, loop_lives: bool) -> None:
+        """For ``owner``: in the child, it is the parent's."""
         self.lives = False
 
     def _note_thread_end(self, life: object) -> None:

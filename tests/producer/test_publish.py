@@ -1,12 +1,16 @@
-"""One publish and its outcome; how publishes are counted, and those who wait for them woken."""
+"""One publish and its outcome; how publishes are counted, what one costs, and those who wait for them woken."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 import gevent
 import pytest
 
+import gnsq_like
 from gnsq_like import Producer
 from gnsq_like.errors import NotSent, NsqdError, OutcomeUnknown, PublishRefused
 from gnsq_like.producer.publish import PublishCounts
@@ -158,3 +162,23 @@ def test_callers_resume_in_the_order_of_their_publishes(make: Make, nsqd: Script
     gevent.joinall(callers, timeout=PATIENCE, raise_error=True)
     settle()
     assert order == [0, 1, 2]
+
+
+def test_a_publish_of_one_caller_costs_so_many_calls_of_our_own(other: ScriptedNsqd) -> None:
+    """A number that rises fails; one that falls is written down here, with the reason in the commit."""
+    package = os.path.dirname(gnsq_like.__file__)
+    calls = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename.startswith(package)
+
+    with Producer(other.address, own_thread=False) as producer:
+        producer.publish("t", b"first")
+        sys.setprofile(count)
+        try:
+            for _ in range(100):
+                producer.publish("t", b"x")
+        finally:
+            sys.setprofile(None)
+    assert calls // 100 == 28, "some more are made once a second"
