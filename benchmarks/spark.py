@@ -241,6 +241,8 @@ def session(arguments: argparse.Namespace) -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": arguments.java_options,
+        # As a pipeline's session has it, and docs/spark.rst recommends.
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     }
     builder = SparkSession.builder.master("local[2]")
     for name, value in conf.items():

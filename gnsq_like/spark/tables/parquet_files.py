@@ -86,8 +86,8 @@ class FileWriter:
         if self._is_whole:
             return
         for step in (self._writer.close, self._stream.close, partial(self._system.delete_file, self._place)):
-            # What a full disk stopped cannot be closed either.
-            with suppress(OSError):
+            # What a full disk stopped cannot be closed either, and that error would hide the first one.
+            with suppress(OSError, pa.ArrowException):
                 step()
 
     def _write_group(self) -> None:
