@@ -280,14 +280,15 @@ class DiskQueue:
         if self._reader is not None and self._read_file == self._write_file:
             self._reader.size = self._write_at
         if self._writer >= 0:
-            self._full.append((self._writer, self._files.path(self._write_file)))
-            self._on_unsynced(self, True)
-            if len(self._full) > _MOST_FULL:
-                fd, path = self._full.pop(0)
+            if len(self._full) >= _MOST_FULL:
+                fd, path = self._full[0]
                 with naming(path):
-                    os.fsync(fd)
+                    os.fsync(fd)  # if it fails, the next sync tries again
+                del self._full[0]
                 os.close(fd)
-        self._writer = -1
+            self._full.append((self._writer, self._files.path(self._write_file)))
+            self._writer = -1
+            self._on_unsynced(self, True)
         self._write_file += 1
         self._write_at = 0
 

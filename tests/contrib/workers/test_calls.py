@@ -14,6 +14,7 @@ from gevent.event import Event
 from gnsq_like import Batch, Message, Reader
 from gnsq_like.contrib.workers.worker import Calls
 from gnsq_like.testing import wait_until
+from tests.simulation import Cluster, simulated
 
 
 def limited(handler: object, calls: Calls, **options: object) -> Reader:
@@ -29,7 +30,8 @@ def test_a_handler_that_takes_too_long_is_interrupted() -> None:
         reader.handler(None)  # type: ignore[arg-type]
 
 
-def test_each_call_has_its_own_limit() -> None:
+@simulated(nsqds=0)
+def test_each_call_has_its_own_limit(cluster: Cluster) -> None:
     """Also the next one in the same greenlet, and one that ends as another is interrupted."""
     calls = Calls(0.2)
     short = Event()

@@ -1,5 +1,6 @@
 """The disk queue: against a deque, through restarts and crashes, on damaged files, on disks that fail."""
 
+import errno
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -220,6 +221,28 @@ def test_a_file_removed_before_a_kill_is_not_counted(tmp_path: Path) -> None:
 
 
 # -- syncing -------------------------------------------------------------------------------------------
+
+
+def test_a_sync_that_fails_while_files_fill_closes_none_of_them_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second close would be of whatever has the number by then: another file, or a client."""
+    queue = opened(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", _fails)
+        with pytest.raises(DiskError, match="input/output error"):
+            queue.put(records(100, size=200))
+    queue.put(records(3))  # in a file with a number that was closed
+    sync = queue.begin_sync()
+    assert sync is not None
+    sync.run()
+    queue.end_sync(sync)
+    queue.put(records(3, first=3))
+    assert drained(queue) == records(6)
+
+
+def _fails(descriptor: int) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def test_when_a_sync_is_due(tmp_path: Path) -> None:
