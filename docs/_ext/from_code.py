@@ -133,7 +133,7 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.contrib.workers import pages
     from gnsq_like.spark.pipeline.config import LimitOptions
-    from gnsq_like.spark.source.plan import Depth
+    from gnsq_like.spark.source.plan import Depth, Queue
     from gnsq_like.spark.staging.offsets import TopicChannel
     from gnsq_like.spark.watch.run_metrics import StatusCollector
     from gnsq_like.spark.watch.run_status import RunStatus
@@ -147,10 +147,9 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     collected.watch_producer(producer)
     worker = {"number": 1, "state": "running", "memory_bytes": 0, "started_at": 0, "heartbeat_age": 0}
     supervisor = pages.Collector({"workers": [worker], "wanted": 1, "restarts": {}})
-    pipeline = RunStatus("pipeline", LimitOptions(), now=0.0)
-    pipeline.look(
-        {TopicChannel("topic", "channel"): {"127.0.0.1:4150": Depth(0)}}, (), is_busy=False, duplicates=0, now=1.0
-    )
+    pipeline = RunStatus("pipeline", LimitOptions(), ())
+    queue = Queue(TopicChannel("topic", "channel"), "127.0.0.1:4150")
+    pipeline.look({queue: Depth(0)}, (), is_busy=False, duplicates=0)
     run = StatusCollector(pipeline.current)
     latency = {"count": 1, "percentiles": [{"quantile": 0.99, "value": 1.0}]}
     channel = {"channel_name": "channel", "zone_local_msg_count": 1, "e2e_processing_latency": latency}

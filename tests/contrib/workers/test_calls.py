@@ -14,7 +14,6 @@ from gevent.event import Event
 from gnsq_like import Batch, Message, Reader
 from gnsq_like.contrib.workers.worker import Calls
 from gnsq_like.testing import wait_until
-from tests.simulation import Cluster, simulated
 
 
 def limited(handler: object, calls: Calls, **options: object) -> Reader:
@@ -30,18 +29,18 @@ def test_a_handler_that_takes_too_long_is_interrupted() -> None:
         reader.handler(None)  # type: ignore[arg-type]
 
 
-@simulated(nsqds=0)
-def test_each_call_has_its_own_limit(cluster: Cluster) -> None:
+def test_each_call_has_its_own_limit() -> None:
     """Also the next one in the same greenlet, and one that ends as another is interrupted."""
     calls = Calls(0.2)
     short = Event()
-    interrupted: list[str] = []
+    interrupted: dict[str, float] = {}
 
     def handle(name: str) -> None:
+        began = time.monotonic()
         try:
             (short if name == "waits for the other" else Event()).wait()
         except gevent.Timeout:
-            interrupted.append(name)
+            interrupted[name] = time.monotonic() - began
             short.set()
 
     reader = limited(handle, calls)
@@ -51,7 +50,9 @@ def test_each_call_has_its_own_limit(cluster: Cluster) -> None:
     greenlets.append(gevent.spawn(reader.handler, "waits for the other"))
     gevent.joinall(greenlets)
     reader.handler("second")  # type: ignore[arg-type]
-    assert interrupted == ["first", "second"]
+    assert interrupted.keys() >= {"first", "second"}
+    # On a slow machine the one between them may reach its limit before it is woken; none is interrupted earlier.
+    assert min(interrupted.values()) >= 0.2
     assert calls.oldest() == 0
 
 
