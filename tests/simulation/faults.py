@@ -284,12 +284,18 @@ class Faults:
         if topic in daemon.daemon.broker.topics:
             daemon.daemon.delete_topic(daemon.daemon.broker.topics[topic])
 
-    def list_topics_again(self) -> None:
-        """A topic that was deleted at an nsqlookupd only is not listed again before its nsqds connect anew."""
+    def undo_what_lasts(self) -> None:
+        """At the end of a phase with faults: what would go on after them."""
         if self._is_unlisted:
+            # A topic that was deleted at an nsqlookupd only is not listed again before its nsqds connect anew.
             self._is_unlisted = False
             for daemon in self._cluster.nsqlookupds:
                 daemon.restart(1.0)
+        for nsqd in self._cluster.nsqds:
+            for topic in nsqd.daemon.broker.topics.values():
+                for channel in topic.channels.values():
+                    if channel.paused:  # the nsqd was killed before the end of the pause was stored
+                        nsqd.process.run(nsqd.daemon.set_channel_paused, channel, False)
 
     def _delete_at_nsqlookupds(self, topic: str) -> None:
         self._is_unlisted = True

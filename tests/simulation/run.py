@@ -136,7 +136,7 @@ class _Run:
             if not is_faulty:
                 gevent.joinall(happening)
                 happening.clear()
-                faults.list_topics_again()
+                faults.undo_what_lasts()
                 oracles.quiet_since = now.now
                 continue
             oracles.quiet_since = None
@@ -147,7 +147,7 @@ class _Run:
                 happening.append(gevent.spawn(faults.happen, fault))
         gevent.sleep(max(0.0, scenario.seconds - now.now))
         gevent.joinall(happening)
-        faults.list_topics_again()
+        faults.undo_what_lasts()
         oracles.quiet_since = now.now
 
     def _drain(self, readers: list[ReaderProgram]) -> None:
