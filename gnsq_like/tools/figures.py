@@ -177,7 +177,7 @@ class TopicFigures:
         return self.depth - self.backend_depth
 
     def channel(self, name: str) -> ChannelFigures | None:
-        """Its channel of this name; None if there is none."""
+        """The channel of this name, or None."""
         return next((each for each in self.channels if each.channel_name == name), None)
 
     def as_json(self) -> dict[str, object]:

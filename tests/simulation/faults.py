@@ -292,10 +292,10 @@ class Faults:
             for daemon in self._cluster.nsqlookupds:
                 daemon.restart(1.0)
         for nsqd in self._cluster.nsqds:
-            for topic in nsqd.daemon.broker.topics.values():
-                for channel in topic.channels.values():
-                    if channel.paused:  # the nsqd was killed before the end of the pause was stored
-                        nsqd.process.run(nsqd.daemon.set_channel_paused, channel, False)
+            topics = list(nsqd.daemon.broker.topics.values())
+            for channel in [channel for topic in topics for channel in topic.channels.values()]:
+                if channel.paused:  # the nsqd was killed before the end of the pause was stored
+                    nsqd.process.run(nsqd.daemon.set_channel_paused, channel, False)
 
     def _delete_at_nsqlookupds(self, topic: str) -> None:
         self._is_unlisted = True
