@@ -35,5 +35,5 @@ class ReproducibleSdist(sdist):
 readme = Path("README.rst").read_text(encoding="utf-8")
 setup(
     cmdclass={"sdist": ReproducibleSdist},
-    long_description=re.sub(r"^\.\. image::.*\n(?: +:.*\n)*\n", "", readme, flags=re.MULTILINE),
+    long_description=re.sub(r"^\.\. image::.*\n(?: .*\n)*\n", "", readme, flags=re.MULTILINE),
 )
