@@ -47,7 +47,7 @@ MAX_IDLE = 8
 #: Seconds that a request has to end itself when its time is up. Interrupted from outside, a socket that is connecting
 #: would be left to the garbage collector.
 GRACE_SECONDS = 0.05
-#: Seconds for importing requests, once in a process; far above what it takes.
+#: Seconds for importing urllib3, once in a process; far above what it takes.
 LOAD_SECONDS = 60.0
 
 #: The value of the Authorization header, or what gives it for each request.
@@ -66,7 +66,8 @@ class HTTPClient:
     :param authorization: the value of the Authorization header, such as ``"Bearer ..."``; or a function that
         returns it, called in the caller's greenlet for each request, where None sends no header
     :param connect_timeout: seconds, within ``timeout``, for each address that the host name has
-    :param verify: True, False, the path of a file or directory of CA certificates, or an ``ssl.SSLContext``
+    :param verify: True for the CA certificates of the system, False, the path of a file or directory of others, or an
+        ``ssl.SSLContext``
     :param cert: path of a client certificate with its key, or the paths of both
     :param max_answer_bytes: larger responses are rejected
     :raises InvalidAddress: a wrong address
@@ -188,7 +189,7 @@ class HTTPClient:
             return call_blocking(ask, self._timeout + GRACE_SECONDS)
         except TimeoutError as exc:
             raise HTTPRequestFailed(url, f"no answer within {self._timeout:g} s") from exc
-        except (OSError, ImportError) as exc:  # requests cannot be loaded: no file descriptors are left
+        except (OSError, ImportError) as exc:  # urllib3 cannot be loaded: no file descriptors are left
             raise HTTPRequestFailed(url, getattr(exc, "strerror", None) or str(exc)) from exc
 
     def _headers(self, body: bytes | None) -> dict[str, str]:
@@ -243,7 +244,7 @@ def _check_cert(value: Any) -> str | tuple[str, str] | None:
 
 
 def _check_header(value: object) -> str:
-    # Otherwise requests would refuse it, with the secret in its error.
+    # Otherwise http.client would refuse it, with the secret in its error.
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
         raise InvalidOption("authorization", "<hidden>", "it must be printable ASCII, without blanks around it")
     return value
@@ -282,7 +283,7 @@ def _take_idle(idle: list[Session]) -> Session | None:
 
 @cache
 def _exchange() -> ModuleType:
-    """The module exchange. The first call imports it, and with it requests, urllib3 and ssl. May switch."""
+    """The module exchange. The first call imports it, and with it urllib3 and ssl. May switch."""
     return call_blocking(lambda: import_module("gnsq_like.http.exchange"), LOAD_SECONDS)
 
 

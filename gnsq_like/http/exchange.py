@@ -1,34 +1,34 @@
-"""One HTTP request and its whole response, by a ``requests.Session``, within a deadline.
+"""One HTTP request and its whole response, by urllib3, within a deadline.
 
-A timeout of requests bounds one operation of the socket, so a server that sends a byte now and then would keep a
+A timeout of urllib3 bounds one operation of the socket, so a server that sends a byte now and then would keep a
 request alive for ever. Here the socket itself keeps the deadline: :class:`_Connection` wraps it as soon as it is
 connected, and every read and write gets the time that is left as its timeout.
 
-This module imports requests, urllib3 and ssl, so it is itself imported at the first request: requests imported
-before ``patch_all()`` breaks https. Rule for editors: whatever the peer or the network can cause leaves
+This module imports urllib3 and ssl, so it is itself imported at the first request: urllib3 imported before
+``patch_all()`` breaks https. Rule for editors: whatever the peer or the network can cause leaves
 :meth:`Session.fetch` as HTTPRequestFailed, with a reason in plain words.
 """
 
 from __future__ import annotations
 
+import errno
 import http.client
 import io
+import os
 import socket
 import ssl
 import sys
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from http.cookiejar import DefaultCookiePolicy
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 from urllib.parse import urljoin, urlsplit
 
 import gevent
-import requests
 from gevent import monkey
-from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPResponse, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 
 from gnsq_like.errors import HTTPRequestFailed
@@ -39,6 +39,7 @@ READ_BYTES = 64 * 1024
 WRITE_BYTES = 16 * 1024
 #: Redirects that are followed, all within one host: Go's router corrects slashes with them (docs/internals 3.1).
 MAX_REDIRECTS = 3
+_REDIRECTS = {301, 302, 303, 307, 308}
 
 
 class Request(NamedTuple):
@@ -71,36 +72,31 @@ class Answer(NamedTuple):
 _current: ContextVar[Request] = ContextVar("request")
 
 
-class Session(requests.Session):
+class Session:
     """Makes requests to one host, for one caller at a time, over a connection that it keeps in between.
 
-    It takes nothing from the environment (proxies, netrc, CA bundles) and stores no cookies.
+    It takes nothing from the environment (proxies, netrc) and stores no cookies.
 
-    :param verify: as in requests: True, False, or the path of a file or directory of CA certificates; or a context
-    :param cert: as in requests: the path of a client certificate, or of it and its key
+    :param verify: True for the system's CA certificates, False, the path of a file or directory of others, or a context
+    :param cert: the path of a client certificate, or of it and its key
     :param owner: the process and the hub that may use it
     """
 
     def __init__(
         self, verify: bool | str | ssl.SSLContext, cert: str | tuple[str, str] | None, owner: tuple[int, object | None]
     ) -> None:
-        super().__init__()
         self.owner = owner
         #: time.monotonic() of its last use.
         self.last_used = 0.0
-        self.trust_env = False
-        self.stream = True
-        self.cert = cert
-        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
-        self.verify = verify if isinstance(verify, bool | str) else True
-        adapter = HTTPAdapter()
-        adapter.init_poolmanager(1, 1, ssl_context=None if isinstance(verify, bool | str) else verify)
-        adapter.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
-        self.mount("http://", adapter)
-        self.mount("https://", adapter)
+        self._verify = verify
+        self._cert = cert
+        #: Made for the first request; all others go to the same host.
+        self._pool: HTTPConnectionPool | None = None
 
-    def get_redirect_target(self, resp: requests.Response) -> None:
-        """requests follows no redirect: it would read the redirect's body without a limit."""
+    def close(self) -> None:
+        """Close its connection."""
+        if self._pool is not None:
+            self._pool.close()
 
     def fetch(self, request: Request) -> Answer:
         """The whole response. After an error the session must be closed.
@@ -111,9 +107,7 @@ class Session(requests.Session):
         token = _current.set(request)
         try:
             return self._follow(request)
-        except (requests.RequestException, HTTPError, http.client.HTTPException, OSError, ValueError) as exc:
-            if isinstance(exc, requests.RequestException):
-                exc.request = None  # it holds the Authorization header, and error reports show attributes
+        except (HTTPError, http.client.HTTPException, OSError, ValueError) as exc:
             raise HTTPRequestFailed(request.url, _reason(exc, outer, request)) from exc
         finally:
             _current.reset(token)
@@ -121,48 +115,90 @@ class Session(requests.Session):
     def _follow(self, request: Request) -> Answer:
         url = request.url
         for _ in range(MAX_REDIRECTS + 1):
-            # Not prepare(), which also looks for cookies and credentials: a twelfth of a small request's CPU time.
-            prepared = requests.PreparedRequest()
-            prepared.prepare_method(request.method)
-            prepared.prepare_url(url, None)
-            prepared.prepare_headers(request.headers)
-            prepared.prepare_body(request.body, None)
-            with self.send(prepared, timeout=_time_left()) as response:
-                body = _read(response, request.max_answer_bytes)
-            if not response.is_redirect or request.secret_query:
-                return Answer(url, response.status_code, response.headers.get("Content-Type", ""), body)
-            url = _redirected(request.method, response)
+            response = self._send(request, url)
+            with response:
+                body = _read(url, response, request.max_answer_bytes)
+            status, headers = response.status, response.headers
+            if status not in _REDIRECTS or "Location" not in headers or request.secret_query:
+                return Answer(url, status, headers.get("Content-Type", ""), body)
+            url = _redirected(request.method, url, status, headers["Location"])
         raise HTTPRequestFailed(request.url, f"redirected more than {MAX_REDIRECTS} times")
 
+    def _send(self, request: Request, url: str) -> HTTPResponse:
+        """The response, of which only the headers have been read."""
+        parts = urlsplit(url)
+        if self._pool is None:
+            self._pool = self._new_pool(parts.scheme, parts.hostname or "", parts.port)
+        response = self._pool.urlopen(
+            request.method,
+            (parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+            request.body,
+            request.headers,
+            retries=False,
+            redirect=False,
+            assert_same_host=False,
+            timeout=_time_left(),
+            preload_content=False,
+            decode_content=False,
+        )
+        return cast("HTTPResponse", response)
 
-def _read(response: requests.Response, limit: int) -> bytes:
+    def _new_pool(self, scheme: str, host: str, port: int | None) -> HTTPConnectionPool:
+        host = f"[{host}]" if ":" in host else host.encode("idna").decode()
+        if scheme == "http":
+            return _Pool(host, port)
+        return _TLSPool(host, port, ssl_context=_tls_context(self._verify, self._cert))
+
+
+def _tls_context(verify: bool | str | ssl.SSLContext, cert: str | tuple[str, str] | None) -> ssl.SSLContext:
+    chain = (cert,) if isinstance(cert, str) else cert or ()
+    for path in (*chain, *([verify] if isinstance(verify, str) else [])):
+        if not Path(path).exists():  # ssl's own error does not name it
+            raise FileNotFoundError(errno.ENOENT, f"{path}: {os.strerror(errno.ENOENT)}")
+    if isinstance(verify, str):
+        is_directory = Path(verify).is_dir()
+        context = ssl.create_default_context(
+            cafile=None if is_directory else verify, capath=verify if is_directory else None
+        )
+    elif isinstance(verify, bool):
+        context = ssl.create_default_context()
+        if not verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+    else:
+        context = verify
+    if chain:
+        context.load_cert_chain(*chain)
+    return context
+
+
+def _read(url: str, response: HTTPResponse, limit: int) -> bytes:
     """The body; raises HTTPRequestFailed if it is compressed, or larger than the limit."""
     if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise HTTPRequestFailed(response.url, "the answer is compressed, which was not asked for")
+        raise HTTPRequestFailed(url, "the answer is compressed, which was not asked for")
     body = bytearray()
-    size = response.raw.length_remaining or 0  # as declared
-    while size <= limit and (piece := response.raw.read(READ_BYTES, decode_content=False)):
+    size = response.length_remaining or 0  # as declared
+    while size <= limit and (piece := response.read(READ_BYTES, decode_content=False)):
         body += piece
         size = max(size, len(body))
     if size > limit:
-        raise HTTPRequestFailed(response.url, f"the answer is larger than {limit} bytes")
+        raise HTTPRequestFailed(url, f"the answer is larger than {limit} bytes")
     return bytes(body)
 
 
-def _redirected(method: str, response: requests.Response) -> str:
+def _redirected(method: str, url: str, status: int, location: str) -> str:
     """The URL that a redirect leads to; raises HTTPRequestFailed for one that must not be followed."""
     try:
-        target = urljoin(response.url, response.headers["Location"])
+        target = urljoin(url, location)
         origin = _origin(target)
     except ValueError:
-        raise HTTPRequestFailed(response.url, "redirected to something that is no URL") from None
-    status = response.status_code
-    if origin != _origin(response.url):
+        raise HTTPRequestFailed(url, "redirected to something that is no URL") from None
+    if origin != _origin(url):
         parts = urlsplit(target)
         elsewhere = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        raise HTTPRequestFailed(response.url, f"redirected to another server, {elsewhere}; not followed")
+        raise HTTPRequestFailed(url, f"redirected to another server, {elsewhere}; not followed")
     if method != "GET" and status not in (307, 308):
-        raise HTTPRequestFailed(response.url, f"redirected with status {status}, which would turn it into a GET")
+        raise HTTPRequestFailed(url, f"redirected with status {status}, which would turn it into a GET")
     return target
 
 
@@ -188,7 +224,7 @@ _WORDS: tuple[tuple[type[BaseException], Callable[[Any], str]], ...] = (
 
 
 def _reason(exc: BaseException, outer: BaseException | None, request: Request) -> str:
-    """What happened, from the innermost exception of the network, below those of requests and urllib3.
+    """What happened, from the innermost exception of the network, below those of urllib3.
 
     :param outer: the exception that the caller is handling already; it and its causes are of no concern here
     """
@@ -292,11 +328,7 @@ def _connect_uninterrupted(connection: _Connection, connect: Callable[[], None])
 
 
 class _TLSConnection(_Connection, HTTPSConnection):
-    def connect(self) -> None:
-        if self.ssl_context is not None:  # it alone decides whom to trust
-            self.cert_reqs = self.ssl_context.verify_mode
-            self.ca_certs = self.ca_cert_dir = None
-        super().connect()
+    pass
 
 
 class _Pool(HTTPConnectionPool):

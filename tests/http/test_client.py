@@ -21,7 +21,7 @@ from tests.support.scripts import run_script
 
 
 def test_without_descriptors_the_first_request_fails_as_any_other() -> None:
-    """It imports requests."""
+    """It imports urllib3."""
     lines = run_script(
         """
         import os
@@ -45,8 +45,8 @@ def test_without_descriptors_the_first_request_fails_as_any_other() -> None:
 
 
 def test_an_extension_module_that_cannot_be_loaded_fails_the_request_only(tmp_path: Path) -> None:
-    """As without descriptors, where that is an ImportError: here a part of requests is an empty file."""
-    (tmp_path / "requests.so").touch()
+    """As without descriptors, where that is an ImportError: here urllib3 is an empty file."""
+    (tmp_path / "urllib3.so").touch()
     lines = run_script(
         """
         import sys
@@ -64,7 +64,7 @@ def test_an_extension_module_that_cannot_be_loaded_fails_the_request_only(tmp_pa
         """,
         str(tmp_path),
     )
-    assert lines == [f"{tmp_path}/requests.so: file too short", "Connection refused"]
+    assert lines == [f"{tmp_path}/urllib3.so: file too short", "Connection refused"]
 
 
 # --- arguments ---

@@ -293,6 +293,14 @@ def test_a_certificate_of_an_unknown_authority(anywhere: Place) -> None:
     assert server.asked == []
 
 
+def test_a_certificate_of_an_authority_of_the_system(
+    anywhere: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", write_ca(tmp_path))  # in the place of the system's
+    with scripted(always(response("OK")), tls=True) as server:
+        assert anywhere(NsqdHTTPClient(f"https://localhost:{server.port}").ping) == "OK"
+
+
 def test_a_certificate_of_another_host(anywhere: Place, tmp_path: Path) -> None:
     with scripted(always(response()), host="127.0.0.2", tls=True) as server:
         client = NsqdHTTPClient(f"https://{server.address}", verify=write_ca(tmp_path))

@@ -11,8 +11,9 @@ from random import Random
 from typing import Any
 
 import gevent
-import requests
 
+import gnsq_like
+from gnsq_like import errors
 from gnsq_like.server.storage.queue_files import DATA_FILE
 from tests.simulation.cluster import Cluster, Daemon
 from tests.simulation.ledger import Ledger
@@ -301,8 +302,8 @@ class Faults:
         self._is_unlisted = True
         for daemon in self._cluster.nsqlookupds:
             if daemon.is_running:
-                with suppress(requests.RequestException):
-                    requests.post(f"http://{daemon.http_address}/topic/delete?topic={topic}", timeout=5)
+                with suppress(errors.HTTPError), gnsq_like.LookupdClient(daemon.http_address) as client:
+                    client.delete_topic(topic)
 
     def _pause_channel(self, random: Random) -> None:
         daemon, topic = self._nsqd(random), random.choice(self._options["topics"])

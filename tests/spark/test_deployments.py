@@ -26,7 +26,7 @@ from tests.support.spark_sessions import ROOT, environment
 # -- a Spark cluster of processes for tests: a standalone master with workers; and a Python without gnsq_like
 
 #: The modules that Spark's Python needs beside gnsq_like, and the modules that those need.
-_NEEDED = ["gevent", "greenlet", "zope", "requests", "urllib3", "idna", "certifi", "charset_normalizer", "snappy"]
+_NEEDED = ["gevent", "greenlet", "zope", "urllib3", "snappy"]
 _NEEDED += ["cramjam", "pyarrow", "pyspark", "py4j"]
 
 
