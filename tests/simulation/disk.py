@@ -18,6 +18,7 @@ from typing import Any
 
 from gevent import monkey
 
+_open = monkey.get_original("os", "open")
 _close = monkey.get_original("os", "close")
 
 
@@ -37,6 +38,7 @@ class Disk:
 
     def __init__(self, directory: Path, random: Random) -> None:
         self.directory = directory
+        self._prefix = f"{directory}/"
         self._random = random
         #: Faults: no space is left; fsync fails.
         self.is_full = False
@@ -48,10 +50,6 @@ class Disk:
         self._states: list[dict[str, _File]] = [{}]
         #: Open descriptors, each with its file; None for the directory.
         self._open: dict[int, _File | None] = {}
-
-    def owns(self, path: Any) -> bool:
-        """Whether a path is the directory or below it."""
-        return isinstance(path, str) and path.startswith(str(self.directory))
 
     # -- what the process calls ------------------------------------------------------------------------
 
@@ -109,12 +107,16 @@ class Disk:
         self._states.append(dict(self._names))
 
     def _name(self, path: str) -> str:
-        return os.path.relpath(path, self.directory) if str(path) != str(self.directory) else ""
+        return path[len(self._prefix) :]
 
     @staticmethod
     def _content(descriptor: int) -> bytes:
-        with open(f"/proc/self/fd/{descriptor}", "rb") as file:
-            return file.read()
+        # Opened anew, because it may be open for writing only.
+        copy = _open(f"/proc/self/fd/{descriptor}", os.O_RDONLY)
+        try:
+            return os.read(copy, os.fstat(copy).st_size)
+        finally:
+            _close(copy)
 
     # -- the end of a process, and of a machine --------------------------------------------------------
 
