@@ -6,6 +6,7 @@ Each daemon is the package's own, in a process of its own. Readers and Producers
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -143,7 +144,9 @@ class Cluster:
         if self._directory is None:
             memory = Path("/dev/shm")
             self._directory = mkdtemp(prefix="simulated-", dir=memory if memory.is_dir() else None)
-        path = Path(self._directory, str(number))
+            os.chdir(self._directory)
+        # The same name in every run, because it is a part of nsqd's errors; each run is a process of its own.
+        path = Path("/proc/self/cwd", str(number))
         path.mkdir(exist_ok=True)
         return path
 
