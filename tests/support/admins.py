@@ -94,7 +94,7 @@ def site(**options: Any) -> Iterator[Site]:
     try:
         yield made
     finally:
-        made.core.stop()
+        made.core.stop(timeout=60.0)
 
 
 def client_of(site: Site) -> Any:
