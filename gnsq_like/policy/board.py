@@ -61,7 +61,7 @@ class Board(Generic[K]):
         self.tokens = tokens
         self.plan: Plan[K] = Plan()
         self._granted: dict[Charge[K], int] = {}
-        self._lacks_room = self._grows = False
+        self._lacks_room = False
         #: the connections on which topics in backoff test with one message
         self.probes: set[K] = set()
         #: what may be distributed: max_in_flight minus overdue messages and those of closed connections
@@ -101,13 +101,13 @@ class Board(Generic[K]):
         :param grows: whether busy connections have less than their goals
         """
         self._lacks_room = True
-        self._grows = self._grows or grows
+        self.plan.grows = self.plan.grows or grows
 
     def finish(self) -> Plan[K]:
         """The plan, complete."""
-        if self._lacks_room and self.settles_at != FOREVER:
+        self.plan.grows = self.plan.grows and self.settles_at != FOREVER
+        if self._lacks_room:
             self.wake(self.settles_at)
-            self.plan.grows = self._grows
         # Stable: decreases first. They may precede any increase, which counts on no room that they take.
         in_order = sorted(self._granted.items(), key=lambda granted: granted[1] > granted[0].rdy)
         self.plan.changes = [(charge.key, rdy) for charge, rdy in in_order]
