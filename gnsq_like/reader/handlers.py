@@ -310,13 +310,14 @@ class Handlers:
         )
         #: Whether the Reader is stopping.
         self._closed = False
-        self._workers: WorkerPool[Message] = WorkerPool(self._work, concurrency)
         #: Only with a Batch; and only if the Reader is iterated over.
         self._collector: BatchCollector | None = None
         self._loops: Loops | None = None
-        handle: Callable[[Message], object]
+        #: Called by a worker with each message.
+        self._handle: Callable[[Message], object] = _never
+        work = self._work
         if isinstance(handler, Batch):
-            handle = self._collector = BatchCollector(
+            self._collector = BatchCollector(
                 handler,
                 concurrency,
                 lambda: is_starved() and not self._workers.waiting,
@@ -324,14 +325,14 @@ class Handlers:
                 None if options.max_age is None else self._limits.has_expired,
                 log_tracebacks=options.log_tracebacks,
             )
+            work = partial(self._look, self._collector)
         elif handler is None:
             self._loops = Loops(self._limits)
-            handle = _never
         else:
-            handle = self._in_thread(handler)
-        #: Called by a worker with each message. With a Batch they are decoded one by one, so that a body which cannot
-        #: be decoded fails alone.
-        self._handle = handle if self.decode is None or handler is None else _decoding(handle)
+            self._handle = self._in_thread(handler)
+            if self.decode is not None:
+                self._handle = _decoding(self._handle)
+        self._workers: WorkerPool[Message] = WorkerPool(work, concurrency)
         #: Where messages wait, or are handled.
         self._queues = [each for each in (self._collector, self._workers, self._loops) if each is not None]
 
@@ -462,13 +463,25 @@ class Handlers:
                     if not source.is_write_due:
                         source.write_soon()
         except BaseException as exc:
-            # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
-            message.fail(exc)
-            if isinstance(exc, Requeue):
-                if not exc.counts:
-                    self._limits.spare(message)
-                return
-            if isinstance(exc, ENDS):
-                raise  # GreenletExit ends this worker: who killed it may wait for that
-            text = f"the handler of {self._name} failed with message {message.id}"
-            self._failures.log(text, exc, message.log_fields)
+            self._failed(message, exc)
+
+    def _look(self, collector: BatchCollector, message: Message) -> None:
+        """In a worker greenlet, with a Batch: look at one message before it joins others."""
+        try:
+            if not self._limits.refuses(message):
+                _ = message.data  # one that cannot be decoded fails alone
+                collector.put([message])
+        except BaseException as exc:
+            self._failed(message, exc)
+
+    def _failed(self, message: Message, exc: BaseException) -> None:
+        # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
+        message.fail(exc)
+        if isinstance(exc, Requeue):
+            if not exc.counts:
+                self._limits.spare(message)
+            return
+        if isinstance(exc, ENDS):
+            raise exc  # GreenletExit ends this worker: who killed it may wait for that
+        text = f"the handler of {self._name} failed with message {message.id}"
+        self._failures.log(text, exc, message.log_fields)
