@@ -84,7 +84,7 @@ def addresses(nsqd_address: str, count: int) -> list[str]:
 def plan_child(connections: str) -> dict[str, float]:
     """A Reader's usual cases; the dearest is the figure."""
     from gnsq_like.policy.charge import Charge, Settings
-    from gnsq_like.policy.rdy import Mode, plan
+    from gnsq_like.policy.rdy import plan
 
     settings, rng = Settings(), random.Random(1)
     dearest = 0.0
@@ -93,9 +93,7 @@ def plan_child(connections: str) -> dict[str, float]:
         now = 0.0
         for _ in range(200):
             now += 0.01
-            made = plan(
-                charges, max_in_flight=max_in_flight, now=now, mode=Mode.FLOWING, settings=settings, draw=rng.random
-            )
+            made = plan(charges, max_in_flight=max_in_flight, now=now, modes={}, settings=settings, draw=rng.random)
             for key, rdy in made.changes:
                 assert isinstance(key, int)
                 charges[key].sent(rdy, now)
@@ -105,7 +103,7 @@ def plan_child(connections: str) -> dict[str, float]:
         count = 50
         began = time.process_time()
         for _ in range(count):
-            plan(charges, max_in_flight=max_in_flight, now=now, mode=Mode.FLOWING, settings=settings, draw=rng.random)
+            plan(charges, max_in_flight=max_in_flight, now=now, modes={}, settings=settings, draw=rng.random)
         dearest = max(dearest, (time.process_time() - began) / count)
     return {"plan, ms": 1000 * dearest}
 

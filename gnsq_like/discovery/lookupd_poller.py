@@ -1,19 +1,16 @@
-"""Polls the nsqlookupds for all nsqds, or for those that have certain topics.
+"""Polls the nsqlookupds for all nsqds (``AllNsqds``), or for those that have certain topics (``TopicSearch``).
 
-Each round queries all nsqlookupds concurrently and merges their answers. One that fails is reported and skipped.
-Regular rounds are one interval apart, with new random jitter each time, and the second one follows the first at any
-time within the interval, so that a fleet of Readers does not poll in step. After a lost connection an extra round
-begins at once (:meth:`LookupdPoller.hurry`), and others follow closely while an nsqd is missing, or nothing is found;
-the longer that lasts, the less closely. Regular rounds keep their times: if they followed the extra ones, all Readers
-that lost connections together would poll together from then on.
+Each round queries all nsqlookupds concurrently and unites their answers. One that fails is reported and skipped. When
+rounds are due is decided by ``policy.delays.Rounds``; after a lost connection an extra one begins at once
+(:meth:`LookupdPoller.hurry`).
 
 Only what a round lists is dialled again. When no nsqlookupd has answered for a while, a round repeats the last answer.
 
-For topics (``TopicsPoller``) there are names, or a pattern that follows the topics as they come and go. A Reader of a
-pattern asks ``/nodes``, which has the topics of every nsqd, so that one request to each nsqlookupd is enough. A topic
-that is no longer listed may be gone, or its nsqlookupd may have lost its memory in a restart. The connection is
-therefore kept while it lives, unless the nsqd itself is listed without the topic, in two rounds in a row that every
-nsqlookupd answered: nsqds register their topics one after the other.
+Topics are names, or a pattern that follows the topics as they come and go. A Reader of a pattern asks ``/nodes``, which
+has the topics of every nsqd, so that one request to each nsqlookupd is enough. A topic that is no longer listed may be
+gone, or its nsqlookupd may have lost its memory in a restart. The connection is therefore kept while it lives, unless
+the nsqd itself is listed without the topic, in two rounds in a row that every nsqlookupd answered: nsqds register their
+topics one after the other.
 
 An nsqd that was lost is asked itself whether it has the topic, before it is dialled again. nsqlookupd may be wrong for
 good: an nsqd that registers with a restarted nsqlookupd while it deletes a topic registers the topic, and loses the
@@ -24,12 +21,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import gevent
-from gevent.event import Event
 
 from gnsq_like.addresses import Address, parse_address
 from gnsq_like.discovery.redial import Target
@@ -39,28 +35,46 @@ from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
 from gnsq_like.options import DiscoveryOptions
 from gnsq_like.policy import delays
 from gnsq_like.runtime.native import draw, monotonic
+from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import LEAST_TIMEOUT
 from gnsq_like.runtime.user_code import ENDS
 
 logger = logging.getLogger(__name__)
 
-#: A round that begins so shortly before a regular one replaces it: a part of the interval.
-_NEAR = 0.02
-#: Seconds without an answer before a round repeats the last one: a restart of nsqlookupd is no outage.
-_SILENT = 3.0
 #: Seconds in which an nsqd must say whether it has a topic; otherwise nsqlookupd is believed.
 _NSQD_TIMEOUT = 1.0
 
+_K = TypeVar("_K")
+
+
+class Search(Protocol):
+    """What is looked for."""
+
+    def ask(self, client: LookupdClient) -> list[NsqdNode]:
+        """Ask one nsqlookupd; raises HTTPError. May switch."""
+
+    def has_found(self, nodes: Iterable[NsqdNode]) -> bool:
+        """Whether these are anything; otherwise the next round comes soon."""
+
+    def report(
+        self, nodes: Mapping[Address, NsqdNode], began: float, *, complete: bool, all_answered: bool
+    ) -> float | None:
+        """Use what was found. Never switches.
+
+        It is called with the nsqds found so far each time a nsqlookupd has answered, so that an unresponsive one delays
+        nothing, and with complete=True at the end of a round with any answer.
+
+        :param began: when the round began (by the clock)
+        :param all_answered: whether every nsqlookupd has answered
+        :returns: when the last of the nsqds was lost (by the clock) that are missing now, or None
+        """
+
 
 class LookupdPoller:
-    """Polls nsqlookupds for all nsqds; :meth:`start` begins with a first round.
+    """Polls nsqlookupds; :meth:`start` begins with a first round.
 
     :param clients: one per nsqlookupd
     :param options: the interval, its jitter, the ``discovery_filter``, and the ``address_map``
-    :param on_found: called with (addresses, complete, began): with the nsqds found so far each time a nsqlookupd has
-        answered, so that an unresponsive one delays nothing, and with complete=True at the end of a round with any
-        answer; ``began`` is when the round began (by the clock); returns when the last of the nsqds was lost (by the
-        clock) that are missing now, or None
     :param on_error: called with (URL or address, error) for each nsqlookupd that failed, and each nsqd with an invalid
         address or on which the ``discovery_filter`` or ``address_map`` failed; for the latter when that begins
     :param draw: returns a random float in [0, 1)
@@ -71,7 +85,7 @@ class LookupdPoller:
         self,
         clients: Sequence[LookupdClient],
         options: DiscoveryOptions,
-        on_found: Callable[[list[Address], bool, float], float | None],
+        search: Search,
         on_error: Callable[[str, NSQError], object],
         *,
         draw: Callable[[], float] = draw,
@@ -79,27 +93,20 @@ class LookupdPoller:
     ) -> None:
         self._clients = clients
         self._options = options
-        self._on_found = on_found
+        self._search = search
         self._on_error = on_error
-        self._draw = draw
         self._clock = clock
         self._greenlet: Any = None
         self._stopped = False
-        self._hurried = Event()
+        self._rounds = delays.Rounds(options.lookupd_poll_interval, options.lookupd_poll_jitter, draw)
+        #: Settled when there should be another round at once.
+        self._hurried = PendingReply()
         #: nsqds on which one of the user's functions failed when it was last called, with the function's option.
         self._excluded: set[tuple[str, str]] = set()
         #: The last error of each nsqlookupd that has not answered since, by its URL.
         self.failures: dict[str, NSQError] = {}
-        #: When the last round began (by the clock).
-        self._began = 0.0
-        #: When the next regular round is due; None before the first one.
-        self._regular_at: float | None = None
-        #: What the last round with an answer listed, and when the last of those was lost that are missing from it.
+        #: What the last round with an answer listed, by the addresses that nsqds give.
         self._listed: dict[str, NsqdNode] = {}
-        self._lost_at: float | None = None
-        #: Since when rounds have found nothing, and since when no nsqlookupd has answered; otherwise None.
-        self._fruitless_since: float | None = None
-        self._silent_since: float | None = None
 
     @property
     def all_failed(self) -> bool:
@@ -125,12 +132,11 @@ class LookupdPoller:
 
     def hurry(self) -> None:
         """Poll again at once: a connection was lost, and its nsqd may be back, or gone. Never switches."""
-        self._hurried.set()
+        self._hurried.settle()
 
     def _run(self) -> None:
         while not self._stopped:
-            # This round covers all losses so far.
-            self._hurried.clear()
+            self._hurried = PendingReply()  # this round covers all losses so far
             try:
                 self._round()
             except ENDS:
@@ -138,26 +144,13 @@ class LookupdPoller:
             except BaseException:
                 # A bug; discovery must go on.
                 logger.exception("a round of discovery failed")
-            due = self._next_at()
-            if self._hurried.wait(max(LEAST_TIMEOUT, due - self._clock())):
-                due = min(due, self._began + delays.ROUND_SPACING)
+            due = self._rounds.next_at(self._clock())
+            if self._hurried.wait(due - self._clock()):
+                due = min(due, self._rounds.began + delays.ROUND_SPACING)
                 gevent.sleep(max(LEAST_TIMEOUT, due - self._clock()))
 
-    def _next_at(self) -> float:
-        """When the next round is due, if no connection is lost."""
-        now, interval, jitter = self._clock(), self._options.lookupd_poll_interval, self._options.lookupd_poll_jitter
-        if self._regular_at is None:
-            self._regular_at = now + delays.first_poll_delay(interval, jitter, self._draw)
-        elif self._regular_at - now <= _NEAR * interval:
-            self._regular_at = now + delays.poll_delay(interval, jitter, self._draw)
-        due = self._regular_at
-        for since in (self._fruitless_since, self._lost_at):
-            if since is not None and (closer := delays.search_delay(now - since, interval)) < interval:
-                due = min(due, now + delays.poll_delay(closer, jitter, self._draw))
-        return due
-
     def _round(self) -> None:
-        self._began = self._clock()
+        self._rounds.began = self._clock()
         asked = [gevent.spawn(self._ask, client) for client in self._clients]
         nodes: dict[str, NsqdNode] = {}
         answered = 0
@@ -165,38 +158,28 @@ class LookupdPoller:
             for greenlet in gevent.iwait(asked):
                 if greenlet.value is not None:
                     answered += 1
-                    self._merge(nodes, greenlet.value)
-                    self._give(nodes, False)
+                    for node in greenlet.value:
+                        _unite(nodes, node.tcp_address, node)
+                    self._report(nodes)
         finally:
             gevent.killall(asked, block=False)
-        self._fruitless_since = (self._fruitless_since or self._began) if self._is_fruitless(nodes) else None
-        self._silent_since = None if answered else self._silent_since or self._began
-        if self._silent_since is None:
+        self._rounds.ended(answered=answered > 0, fruitful=self._search.has_found(nodes.values()))
+        if answered:
             self._listed = nodes
-            self._give(nodes, True, answered == len(asked))
-        elif self._clock() - self._silent_since >= _SILENT:
-            self._give(self._listed, False)
+            self._report(nodes, complete=True, all_answered=answered == len(asked))
+        elif self._rounds.are_silent(self._clock()):
+            self._report(self._listed)
 
-    def _merge(self, nodes: dict[str, NsqdNode], found: Iterable[NsqdNode]) -> None:
-        """Add what a nsqlookupd answered."""
-        nodes |= {node.tcp_address: node for node in found}
-
-    def _is_fruitless(self, nodes: dict[str, NsqdNode]) -> bool:
-        """Whether a round has found nothing, so that the next one should be soon."""
-        return not nodes
-
-    def _give(self, nodes: dict[str, NsqdNode], complete: bool, all_answered: bool = False) -> None:
+    def _report(self, nodes: dict[str, NsqdNode], *, complete: bool = False, all_answered: bool = False) -> None:
         """Report what a round has found so far."""
-        self._lost_at = self._on_found(self._wanted(nodes), complete, self._began)
-
-    def _wanted(self, nodes: dict[str, NsqdNode]) -> list[Address]:
-        # Two may be dialled at the same address; a dict as an ordered set.
-        addresses: dict[Address, None] = {}
+        found: dict[Address, NsqdNode] = {}
         for name in sorted(nodes):
             address = self._address(nodes[name])
             if address is not None:
-                addresses[address] = None
-        return list(addresses)
+                _unite(found, address, nodes[name])  # two may be dialled at the same address
+        self._rounds.lost_at = self._search.report(
+            found, self._rounds.began, complete=complete, all_answered=all_answered
+        )
 
     def _address(self, node: NsqdNode) -> Address | None:
         """Where to dial this nsqd; None if the ``discovery_filter`` excludes it or a function of the user fails."""
@@ -231,7 +214,7 @@ class LookupdPoller:
     def _ask(self, client: LookupdClient) -> list[NsqdNode] | None:
         error: HTTPError
         try:
-            nodes = self._query(client)
+            nodes = self._search.ask(client)
         except HTTPError as exc:
             error = exc
         except ENDS:
@@ -247,16 +230,50 @@ class LookupdPoller:
         self._on_error(client.url, error)
         return None
 
-    def _query(self, client: LookupdClient) -> list[NsqdNode]:
-        """Ask one nsqlookupd; raises HTTPError. May switch."""
+
+def _unite(nodes: dict[_K, NsqdNode], key: _K, node: NsqdNode) -> None:
+    """Add a node to those found, or its topics to the one that is there."""
+    known = nodes.get(key)
+    if known is None:
+        nodes[key] = node
+        return
+    topics = tuple(dict.fromkeys((*known.topics, *node.topics)))
+    hidden = _hidden(known) | _hidden(node)
+    nodes[key] = replace(node, topics=topics, tombstones=tuple(topic in hidden for topic in topics))
+
+
+def _hidden(node: NsqdNode) -> set[str]:
+    """The topics for which it is tombstoned."""
+    return {topic for topic, is_hidden in zip(node.topics, node.tombstones, strict=False) if is_hidden}
+
+
+class AllNsqds:
+    """Searches for all nsqds.
+
+    :param on_found: called with (addresses, complete, began), see ``Search.report``
+    """
+
+    def __init__(self, on_found: Callable[[list[Address], bool, float], float | None]) -> None:
+        self._on_found = on_found
+
+    def ask(self, client: LookupdClient) -> list[NsqdNode]:
         return client.nodes()
 
+    def has_found(self, nodes: Iterable[NsqdNode]) -> bool:
+        return any(True for _ in nodes)
 
-class TopicsPoller(LookupdPoller):
-    """Polls nsqlookupds for topics.
+    def report(
+        self, nodes: Mapping[Address, NsqdNode], began: float, *, complete: bool, all_answered: bool
+    ) -> float | None:
+        return self._on_found(list(nodes), complete, began)
+
+
+class TopicSearch:
+    """Searches for topics.
 
     :param topics: names, or a pattern that is searched for in names
-    :param on_found: called with (targets, complete, began), as ``LookupdPoller`` does with addresses
+    :param options: whether there is an ``address_map``
+    :param on_found: called with (targets, complete, began), see ``Search.report``
     :param on_gone: called after a complete round with the targets of ``connected`` that are certainly gone
     :param connected: returns the targets to which there are connections
     :param is_lost: whether the connection to a target was lost, and it was not found since
@@ -264,26 +281,24 @@ class TopicsPoller(LookupdPoller):
 
     def __init__(
         self,
-        clients: Sequence[LookupdClient],
         topics: Sequence[str] | re.Pattern[str],
         options: DiscoveryOptions,
         on_found: Callable[[list[Target], bool, float], float | None],
-        on_error: Callable[[str, NSQError], object],
         *,
         on_gone: Callable[[list[Target]], object],
         connected: Callable[[], Iterable[Target]],
         is_lost: Callable[[Target], bool],
     ) -> None:
-        super().__init__(clients, options, lambda *_: None, on_error)
         self._topics = topics
-        self._on_targets = on_found
+        self._options = options
+        self._on_found = on_found
         self._on_gone = on_gone
         self._connected = connected
         self._is_lost = is_lost
         #: Missing in the last round of those that count.
         self._missing: set[Target] = set()
 
-    def _query(self, client: LookupdClient) -> list[NsqdNode]:
+    def ask(self, client: LookupdClient) -> list[NsqdNode]:
         found: list[NsqdNode] = []
         if isinstance(self._topics, re.Pattern):
             found = [replace(node, topics=self._matching(self._topics, node), tombstones=()) for node in client.nodes()]
@@ -318,31 +333,24 @@ class TopicsPoller(LookupdPoller):
 
     @staticmethod
     def _matching(pattern: re.Pattern[str], node: NsqdNode) -> tuple[str, ...]:
-        hidden = {topic for topic, is_hidden in zip(node.topics, node.tombstones, strict=False) if is_hidden}
+        hidden = _hidden(node)
         return tuple(topic for topic in node.topics if topic not in hidden and pattern.search(topic))
 
-    def _merge(self, nodes: dict[str, NsqdNode], found: Iterable[NsqdNode]) -> None:
-        for node in found:
-            known = nodes.get(node.tcp_address)
-            topics = (
-                node.topics if known is None else tuple({**dict.fromkeys(known.topics), **dict.fromkeys(node.topics)})
-            )
-            nodes[node.tcp_address] = replace(node, topics=topics)
+    def has_found(self, nodes: Iterable[NsqdNode]) -> bool:
+        return any(node.topics for node in nodes)
 
-    def _is_fruitless(self, nodes: dict[str, NsqdNode]) -> bool:
-        return not any(node.topics for node in nodes.values())
-
-    def _give(self, nodes: dict[str, NsqdNode], complete: bool, all_answered: bool = False) -> None:
-        addresses = {name: address for name in sorted(nodes) if (address := self._address(nodes[name])) is not None}
-        targets = dict.fromkeys(
-            Target(address, topic) for name, address in addresses.items() for topic in nodes[name].topics
-        )
-        self._lost_at = self._on_targets(list(targets), complete, self._began)
+    def report(
+        self, nodes: Mapping[Address, NsqdNode], began: float, *, complete: bool, all_answered: bool
+    ) -> float | None:
+        targets = [Target(address, topic) for address, node in nodes.items() for topic in node.topics]
+        lost_at = self._on_found(targets, complete, began)
         if all_answered and isinstance(self._topics, re.Pattern):
-            self._look_for_gone(targets, set(addresses.values()))
+            self._look_for_gone(targets, nodes)
+        return lost_at
 
-    def _look_for_gone(self, listed: dict[Target, None], addresses: set[Address]) -> None:
-        missing = {target for target in self._connected() if target not in listed and target.address in addresses}
+    def _look_for_gone(self, targets: list[Target], nodes: Mapping[Address, NsqdNode]) -> None:
+        listed = set(targets)
+        missing = {target for target in self._connected() if target not in listed and target.address in nodes}
         gone, self._missing = missing & self._missing, missing - self._missing
         if gone:
             self._on_gone(sorted(gone))

@@ -18,16 +18,15 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Set as AbstractSet
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import gevent
-from gevent.event import Event
 
 from gnsq_like.addresses import Address
 from gnsq_like.errors import ConnectionFailed, NSQError, is_incurable
 from gnsq_like.policy import delays
 from gnsq_like.runtime.native import draw, monotonic
-from gnsq_like.runtime.timer import LEAST_TIMEOUT
+from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.user_code import ENDS
 
 logger = logging.getLogger(__name__)
@@ -56,6 +55,10 @@ class Tries:
     __slots__ = ("count", "not_before", "refused")
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the failures."""
         #: Failures in a row.
         self.count = 0
         #: Earliest time of the next try, by the caller's clock.
@@ -119,6 +122,20 @@ class Lost(Generic[_A]):
         return max((at for address, at in self._at.items() if address not in self._found_again), default=None)
 
 
+class _Dialled(Tries):
+    """What a Redialer knows of one address."""
+
+    __slots__ = ("pause", "since", "trying")
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The greenlet that tries; and while it waits for the next try, what ends the wait.
+        self.trying: gevent.Greenlet | None = None
+        self.pause: PendingReply | None = None
+        #: While it is connected: the time (by the clock) when it subscribed.
+        self.since: float | None = None
+
+
 class Redialer(Generic[_A]):
     """The addresses to connect to, and the greenlets that try.
 
@@ -158,12 +175,8 @@ class Redialer(Generic[_A]):
         #: Addresses that discovery found in its last round.
         self._found: frozenset[_A] = frozenset()
         self._lost: Lost[_A] = Lost(delays.RELIST_AFTER, clock)
-        #: The greenlets that try; and for each that waits for its next try, an event that ends the wait.
-        self._trying: dict[_A, Any] = {}
-        self._waiting: dict[_A, Event] = {}
-        #: Connected addresses, with the time (by the clock) when they subscribed.
-        self._since: dict[_A, float] = {}
-        self._tries: defaultdict[_A, Tries] = defaultdict(Tries)
+        #: Those known, connected or being tried.
+        self._table: defaultdict[_A, _Dialled] = defaultdict(_Dialled)
         self._stopped = False
 
     @property
@@ -179,13 +192,16 @@ class Redialer(Generic[_A]):
     def stop(self) -> None:
         """End all tries. May switch."""
         self._stopped = True
-        gevent.killall(list(self._trying.values()))
+        gevent.killall(self._trying)
 
     def forked_child(self) -> None:
         """In a forked child: end all tries, which are the parent's. Never switches."""
         self._stopped = True
-        for greenlet in self._trying.values():
-            greenlet.kill(block=False)
+        gevent.killall(self._trying, block=False)
+
+    @property
+    def _trying(self) -> list[gevent.Greenlet]:
+        return [dialled.trying for dialled in self._table.values() if dialled.trying is not None]
 
     def found(self, addresses: Iterable[_A], complete: bool, began: float) -> float | None:
         """A round of discovery that began then found these addresses; if ``complete``, there are no others.
@@ -199,8 +215,11 @@ class Redialer(Generic[_A]):
         self._found = listed if complete else self._found | listed
         self.surveyed = self.surveyed or complete
         lost_at = self._lost.found(listed, began)
-        for address in self._tries.keys() - self.known:
-            del self._tries[address]
+        for address in self._table.keys() - self.known:
+            dialled = self._table[address]
+            dialled.clear()
+            if dialled.trying is None and dialled.since is None:
+                del self._table[address]
         for address in in_order:
             self._try(address)
         return lost_at
@@ -210,17 +229,18 @@ class Redialer(Generic[_A]):
 
         :returns: whether discovery should be asked at once whether this nsqd is still there
         """
-        now = self._clock()
-        if now - self._since.pop(address, now) >= LASTING:
-            self._tries.pop(address, None)
+        dialled = self._table[address]
+        since, dialled.since = dialled.since, None
+        if since is not None and self._clock() - since >= LASTING:
+            dialled.clear()
         else:
-            self._tries[address].count += 1
+            dialled.count += 1
         if address in self._fixed:
-            self._delay(address, self._max_redial_delay)
+            self._delay(dialled, self._max_redial_delay)
             self._try(address)
             return False
-        if self._tries[address].count > 1:
-            self._delay(address, self._max_redial_delay)
+        if dialled.count > 1:
+            self._delay(dialled, self._max_redial_delay)
         self._lost.add(address)
         return True
 
@@ -242,46 +262,45 @@ class Redialer(Generic[_A]):
         """Try when its delay has passed, if it may be dialled. Never switches."""
         if self._stopped or not self._is_wanted(address) or self._is_connected(address):
             return
-        if address not in self._trying:
-            self._trying[address] = gevent.spawn(self._keep_trying, address)
-        elif address in self._waiting and self._tries[address].not_before <= self._clock():
-            self._waiting[address].set()  # it waited for a time that was meant for an earlier life of this nsqd
+        dialled = self._table[address]
+        if dialled.trying is None:
+            dialled.trying = gevent.spawn(self._keep_trying, address, dialled)
+        elif dialled.pause is not None and dialled.not_before <= self._clock():
+            dialled.pause.settle()  # it waited for a time that was meant for an earlier life of this nsqd
 
-    def _keep_trying(self, address: _A) -> None:
+    def _keep_trying(self, address: _A, dialled: _Dialled) -> None:
         try:
             while True:
-                self._wait(address)
+                self._wait(dialled)
                 if not self._is_wanted(address):
                     return
                 error = self._try_once(address)
                 if error is None:
-                    self._tries[address].refused = False
+                    dialled.refused = False
                     # If it was already lost again, lost() left it to this greenlet.
                     if self._is_connected(address):
-                        self._since[address] = self._clock()
+                        dialled.since = self._clock()
                         self._lost.discard(address)
                         return
-                    pause = self._delay(address, self._max_redial_delay)
+                    pause = self._delay(dialled, self._max_redial_delay)
                 else:
-                    self._failed(address, error)
+                    self._failed(address, dialled, error)
                     if self._stopped:
                         return
                     # One that was lost may be restarting, and still be listed from before.
                     longest = delays.search_delay(self._lost.seconds(address), self._max_redial_delay)
-                    pause = self._delay(address, longest)
+                    pause = self._delay(dialled, longest)
                 logger.info("nsqd at %s: the next try is in %.1f s", address, pause)
         finally:
-            self._trying.pop(address, None)
+            dialled.trying = None
 
-    def _wait(self, address: _A) -> None:
+    def _wait(self, dialled: _Dialled) -> None:
         """Wait until its delay has passed. May switch."""
-        pause = self._tries[address].not_before - self._clock()
-        if pause > 0:
-            self._waiting[address] = Event()
-            try:
-                self._waiting[address].wait(max(LEAST_TIMEOUT, pause))
-            finally:
-                del self._waiting[address]
+        dialled.pause = PendingReply()
+        try:
+            dialled.pause.wait(dialled.not_before - self._clock())
+        finally:
+            dialled.pause = None
 
     def _try_once(self, address: _A) -> NSQError | None:
         try:
@@ -293,16 +312,14 @@ class Redialer(Generic[_A]):
             logger.exception("unexpected error while connecting to %s", address)
             return ConnectionFailed.unexpected(str(address), exc)
 
-    def _failed(self, address: _A, error: NSQError) -> None:
-        tries = self._tries[address]
-        if tries.failed(error):
+    def _failed(self, address: _A, dialled: _Dialled, error: NSQError) -> None:
+        if dialled.failed(error):
             self._on_failure(str(address), error)
-        if tries.refused and self.surveyed and all(self._tries[each].refused for each in self.known):
+        if dialled.refused and self.surveyed and all(self._table[each].refused for each in self.known):
             self._stopped = self._on_hopeless(error)
 
-    def _delay(self, address: _A, longest: float) -> float:
+    def _delay(self, dialled: _Dialled, longest: float) -> float:
         """Delay the next try; returns the seconds."""
-        tries = self._tries[address]
-        pause = delays.redial_delay(max(1, tries.count), self._draw, maximum=longest)
-        tries.not_before = self._clock() + pause
+        pause = delays.redial_delay(max(1, dialled.count), self._draw, maximum=longest)
+        dialled.not_before = self._clock() + pause
         return pause

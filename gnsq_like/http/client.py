@@ -1,8 +1,8 @@
 """What the clients of nsqd's and nsqlookupd's HTTP APIs share.
 
-A client may be made anywhere and used from any greenlet and any OS thread. Between requests it keeps sessions, of
-one connection each: a request takes an idle session (or makes one), uses it alone, and puts it back. There is no
-lock, since taking and putting are single steps of a list. A session is not taken when it
+A client may be made anywhere and used from any greenlet and any OS thread. Between requests it keeps connections:
+a request takes an idle one (or makes one), uses it alone, and puts it back. There is no lock, since taking and putting
+are single steps of a list. A connection is not taken when it
 
 - was made in another process: a forked child must not use its parent's sockets,
 - belongs to the hub of another OS thread, or was made before sockets were patched,
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Self
 
-    from gnsq_like.http.exchange import Answer, Session
+    from gnsq_like.http.exchange import Answer, KeptConnection
 
 #: The largest response that is accepted by default: /stats of thousands of channels takes a few MiB.
 DEFAULT_MAX_ANSWER_BYTES = 16 * 1024 * 1024
-#: Seconds after which an idle session is closed rather than used: below the idle timeouts of usual proxies.
+#: Seconds after which an idle connection is closed rather than used: below the idle timeouts of usual proxies.
 IDLE_SECONDS = 30.0
-#: Idle sessions that are kept; a burst of requests makes more for a moment.
+#: Idle connections that are kept; a burst of requests makes more for a moment.
 MAX_IDLE = 8
 #: Seconds that a request has to end itself when its time is up. Interrupted from outside, a socket that is connecting
 #: would be left to the garbage collector.
@@ -106,7 +106,7 @@ class HTTPClient:
         self._verify = _check_verify(verify)
         self._cert = _check_cert(cert)
         #: The most recently used one is last. Every thread writes it, one step at a time; close() begins a new one.
-        self._idle: list[Session] = []
+        self._idle: list[KeptConnection] = []
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -168,18 +168,18 @@ class HTTPClient:
         idle = self._idle
 
         def ask() -> Answer:
-            session = _take_idle(idle) or exchange.Session(self._verify, self._cert, _owner())
+            kept = _take_idle(idle) or exchange.KeptConnection(self._verify, self._cert, _owner())
             try:
-                answer = session.fetch(request)
+                answer = kept.fetch(request)
             except BaseException:  # also a caller's gevent.Timeout: half a response may be on the connection
-                session.close()
+                kept.close()
                 raise
-            session.last_used = time.monotonic()
-            keep = session.owner == _owner() and len(idle) < MAX_IDLE  # not in a forked child
+            kept.last_used = time.monotonic()
+            keep = kept.owner == _owner() and len(idle) < MAX_IDLE  # not in a forked child
             if keep:
-                idle.append(session)
+                idle.append(kept)
             if not keep or idle is not self._idle:  # close() was called since, and may not have seen it
-                session.close()
+                kept.close()
             return answer
 
         try:
@@ -264,20 +264,20 @@ def _status_error(answer: Answer) -> HTTPStatusError:
     return HTTPStatusError(answer.url, answer.status, message, https_port)
 
 
-def _take_idle(idle: list[Session]) -> Session | None:
-    """Take the session that was used last of those that may be used here; closes those that are too old."""
+def _take_idle(idle: list[KeptConnection]) -> KeptConnection | None:
+    """Take the one that was used last of those that may be used here; closes those that are too old."""
     owner, oldest = _owner(), time.monotonic() - IDLE_SECONDS
-    for session in reversed(idle.copy()):
-        fresh = session.owner[0] == owner[0] and session.last_used > oldest
-        if fresh and session.owner != owner:
+    for kept in reversed(idle.copy()):
+        fresh = kept.owner[0] == owner[0] and kept.last_used > oldest
+        if fresh and kept.owner != owner:
             continue
         try:
-            idle.remove(session)
+            idle.remove(kept)
         except ValueError:  # another thread took it
             continue
         if fresh:
-            return session
-        session.close()
+            return kept
+        kept.close()
     return None
 
 

@@ -6,7 +6,7 @@ connected, and every read and write gets the time that is left as its timeout.
 
 This module imports urllib3 and ssl, so it is itself imported at the first request: urllib3 imported before
 ``patch_all()`` breaks https. Rule for editors: whatever the peer or the network can cause leaves
-:meth:`Session.fetch` as HTTPRequestFailed, with a reason in plain words.
+:meth:`KeptConnection.fetch` as HTTPRequestFailed, with a reason in plain words.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Answer(NamedTuple):
 _current: ContextVar[Request] = ContextVar("request")
 
 
-class Session:
+class KeptConnection:
     """Makes requests to one host, for one caller at a time, over a connection that it keeps in between.
 
     It takes nothing from the environment (proxies, netrc) and stores no cookies.
@@ -99,7 +99,7 @@ class Session:
             self._pool.close()
 
     def fetch(self, request: Request) -> Answer:
-        """The whole response. After an error the session must be closed.
+        """The whole response. After an error it must be closed.
 
         :raises HTTPRequestFailed: there is no usable response
         """

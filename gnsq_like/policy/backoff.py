@@ -26,7 +26,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Hashable
 
-from gnsq_like.policy.rdy import Mode
+from gnsq_like.policy.board import Mode
 
 #: Level (1, 2, ...) to seconds of blocking; capped at `max_backoff_duration`.
 Strategy = Callable[[int], float]

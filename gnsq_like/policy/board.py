@@ -60,13 +60,10 @@ class Board(Generic[K]):
         #: the most tokens; silent connections have seats for half of them, or for all while none is busy
         self.tokens = tokens
         self.plan: Plan[K] = Plan()
-        self._granted: dict[K, int] = {}
-        self._increases: set[K] = set()
+        self._granted: dict[Charge[K], int] = {}
         self._lacks_room = False
         #: the connections on which topics in backoff test with one message
         self.probes: set[K] = set()
-        #: whether busy connections have less than their goals
-        self.is_short = False
         #: what may be distributed: max_in_flight minus overdue messages and those of closed connections
         self.limit = max_in_flight - sum(charge.in_flight if charge.closing else charge.reserved for charge in charges)
         #: most seats that the silent may keep from hungry ones, whatever these hold with slow messages; at 0 they have
@@ -83,35 +80,35 @@ class Board(Generic[K]):
         """Add this to the plan, if it changes the charge's RDY."""
         if rdy == charge.rdy:
             return
-        self.plan.changes.append((charge.key, rdy))
-        self._granted[charge.key] = rdy
-        if rdy > charge.rdy:
-            self._increases.add(charge.key)
+        self._granted[charge] = rdy
         self.room += charge.cost - charge.cost_after(rdy)
         if charge.coming_after(rdy):
             self.settles_at = min(self.settles_at, self.now + self.settings.settling(charge.round_trip))
 
     def firm_without(self, group: Sequence[Charge[K]]) -> int:
         """The firm charge of all connections that are not in `group`, with the RDY of this plan."""
-        apart = {charge.key for charge in group}
-        return sum(
-            charge.firm(self._granted.get(charge.key, charge.rdy)) for charge in self.charges if charge.key not in apart
-        )
+        apart = set(group)
+        return sum(charge.firm(self._granted.get(charge, charge.rdy)) for charge in self.charges if charge not in apart)
 
     def wake(self, at: float) -> None:
         """Plan again at `at`, if that is in the future."""
         if self.now < at < FOREVER and (self.plan.next_at is None or at < self.plan.next_at):
             self.plan.next_at = at
 
-    def wait(self) -> None:
-        """Room is lacking: plan again when a lowered RDY has settled. Answers that free room cause a plan anyway."""
+    def wait(self, *, grows: bool = False) -> None:
+        """Room is lacking: plan again when a lowered RDY has settled. Answers that free room cause a plan anyway.
+
+        :param grows: whether busy connections have less than their goals
+        """
         self._lacks_room = True
+        self.plan.grows = self.plan.grows or grows
 
     def finish(self) -> Plan[K]:
         """The plan, complete."""
-        if self._lacks_room and self.settles_at != FOREVER:
+        self.plan.grows = self.plan.grows and self.settles_at != FOREVER
+        if self._lacks_room:
             self.wake(self.settles_at)
-            self.plan.grows = self.is_short
         # Stable: decreases first. They may precede any increase, which counts on no room that they take.
-        self.plan.changes.sort(key=lambda change: change[0] in self._increases)
+        in_order = sorted(self._granted.items(), key=lambda granted: granted[1] > granted[0].rdy)
+        self.plan.changes = [(charge.key, rdy) for charge, rdy in in_order]
         return self.plan

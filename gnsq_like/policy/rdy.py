@@ -61,7 +61,7 @@ def plan(
     *,
     max_in_flight: int,
     now: float,
-    mode: Mode | Mapping[Hashable, Mode],
+    modes: Mapping[Hashable, Mode],
     settings: Settings,
     draw: Callable[[], float],
     tokens: int = UNLIMITED,
@@ -69,11 +69,11 @@ def plan(
 ) -> Plan[K]:
     """Return the RDY changes that are due at `now`.
 
-    `mode` is that of all charges, or a mapping from the topics of charges to theirs. `draw` returns a random float in
-    [0, 1), for ties. Send the changes in order, call `sent` of each charge, and plan again at `next_at` and on every
-    event: a connection opened or closed, max_in_flight or a mode changed, `received` or `answered` returned True. Until
-    then, call `tick` of `turns` at its `next_at`. With a rate limit, `tokens` are the most that there may be. `is_read`
-    is asked about a connection whose settling time is over: whether no input waits in its socket.
+    `modes` has those of the topics in backoff; all others flow. `draw` returns a random float in [0, 1), for ties.
+    Send the changes in order, call `sent` of each charge, and plan again at `next_at` and on every event: a connection
+    opened or closed, max_in_flight or a mode changed, `received` or `answered` returned True. Until then, call `tick`
+    of `turns` at its `next_at`. With a rate limit, `tokens` are the most that there may be. `is_read` is asked about a
+    connection whose settling time is over: whether no input waits in its socket.
     """
     everyone = list(charges)
     for charge in everyone:
@@ -83,10 +83,8 @@ def plan(
     if board.limit <= 0:
         for charge in open_charges:
             board.grant(charge, 0)
-    elif mode is Mode.FLOWING:
-        _distribute(board, open_charges)
     else:
-        _distribute(board, _allowed(board, open_charges, mode))
+        _distribute(board, _allowed(board, open_charges, modes) if modes else open_charges)
     return board.finish()
 
 
@@ -100,13 +98,11 @@ def _by_topic(charges: Iterable[Charge[K]]) -> dict[Hashable, list[Charge[K]]]:
     return groups
 
 
-def _allowed(board: Board[K], charges: Sequence[Charge[K]], modes: Mode | Mapping[Hashable, Mode]) -> list[Charge[K]]:
+def _allowed(board: Board[K], charges: Sequence[Charge[K]], modes: Mapping[Hashable, Mode]) -> list[Charge[K]]:
     """The connections that may have RDY: those of topics that flow, and one of each topic that tests."""
     allowed: list[Charge[K]] = []
-    # One mode for all: one of them tests, whatever their topics.
-    groups = {None: list(charges)} if isinstance(modes, Mode) else _by_topic(charges)
-    for topic, group in groups.items():
-        mode = modes if isinstance(modes, Mode) else modes[topic]
+    for topic, group in _by_topic(charges).items():
+        mode = modes.get(topic, Mode.FLOWING)
         if mode is Mode.FLOWING:
             allowed += group
             continue
@@ -249,8 +245,7 @@ def _share(board: Board[K], charges: Sequence[Charge[K]], limit: int) -> None:
     # With no room left, a single connection may still raise RDY up to its charge, which costs nothing. Among several,
     # ties broken at random would differ between plans.
     if lacking and (board.room < 0 or (board.room == 0 and len(charges) > 1)):
-        board.is_short = True
-        board.wait()
+        board.wait(grows=True)
         return
     gifts = _lift(board, board.room, lacking, held, wants)
     for charge, have, gift in zip(lacking, held, gifts, strict=True):
@@ -258,8 +253,7 @@ def _share(board: Board[K], charges: Sequence[Charge[K]], limit: int) -> None:
         if have + gift and charge.is_fresh(now):
             board.wake(now + board.settings.settling(charge.round_trip))
     if sum(gifts) < sum(wants):
-        board.is_short = True
-        board.wait()
+        board.wait(grows=True)
 
 
 def _within_limit(board: Board[K], charges: Sequence[Charge[K]], goals: Sequence[int]) -> Sequence[int]:

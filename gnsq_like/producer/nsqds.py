@@ -200,10 +200,10 @@ class Nsqds:
         if self._discovery is not None or not self._lookupds:
             return
         # Imported at first use: an application may have to patch before the HTTP client is loaded.
-        from gnsq_like.discovery.lookupd_poller import LookupdPoller, make_clients
+        from gnsq_like.discovery.lookupd_poller import AllNsqds, LookupdPoller, make_clients
 
         clients = make_clients(self._lookupds, self.options)
-        self._discovery = LookupdPoller(clients, self.options, self._found, self._lookup_failed)
+        self._discovery = LookupdPoller(clients, self.options, AllNsqds(self._found), self._lookup_failed)
         self._discovery.start()
 
     def _found(self, addresses: list[Address], complete: bool, began: float) -> float | None:

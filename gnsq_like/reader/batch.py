@@ -11,7 +11,7 @@ first (to be decoded, or given up). They stay *pending* until a batch is due:
 A due batch is a token in the queue of the collector's own ``WorkerPool``. A worker picks its messages when it begins,
 so while all workers are busy, batches grow up to ``size``.
 
-Rules for editors: calling the collector, and ``_check``, never switch. ``_check`` runs in the hub, after all messages
+Rules for editors: ``put`` and ``_check`` never switch. ``_check`` runs in the hub, after all messages
 of one read have been added; otherwise a large read would look starved at its first message.
 """
 
@@ -82,7 +82,7 @@ class Batch:
 
 
 class BatchCollector:
-    """Collects the messages of a started Reader for its Batch; :meth:`put` them, or call it with each.
+    """Collects the messages of a started Reader for its Batch: :meth:`put` them.
 
     :param is_starved: whether no message can arrive before some are answered
     :param call: calls a handler with a list of messages, here or in a thread
@@ -147,13 +147,8 @@ class BatchCollector:
 
     # -- collecting ---------------------------------------------------------------------------------
 
-    def __call__(self, message: Message) -> None:
-        """Add a message that a worker of the Reader has looked at. Never switches."""
-        message.is_async = True  # keeps Handlers from finishing it when this returns
-        self.put([message])
-
     def put(self, messages: list[Message]) -> None:
-        """Add messages of one read. Never switches."""
+        """Add messages of one read, or one that was looked at. Never switches."""
         if messages:
             first = messages[0]
             self._pending.extend(messages)
@@ -193,8 +188,6 @@ class BatchCollector:
             if message.is_overdue or not message._source.alive:
                 message._source.drop(message)  # nsqd delivers it again
             elif message.answer is None:
-                if message.is_async:
-                    message.is_async = message._is_left = False
                 messages.append(message)
         if pending:
             self._check_soon()

@@ -267,7 +267,7 @@ class FlowControl:
             charges,
             max_in_flight=most,
             now=now,
-            mode=self.topics.modes,
+            modes=self.topics.modes,
             settings=settings,
             draw=draw,
             tokens=UNLIMITED if limit is None else int(limit.capacity),

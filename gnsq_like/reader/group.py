@@ -17,7 +17,8 @@ import gevent
 from gevent import monkey
 
 from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds
-from gnsq_like.reader.reader import Reader
+from gnsq_like.reader.reader import Reader, running_of
+from gnsq_like.reader.running import Running
 from gnsq_like.reader.stopping import run_until_signal
 from gnsq_like.reader.topics import MessageCounts
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here
@@ -135,8 +136,8 @@ class ReaderGroup:
         if self._state != "running":
             raise NotRunning(f"the group is {self._state}")
         reader.start()
-        self.readers = (*(each for each in self.readers if each._state != "stopped"), reader)
-        reader._on_stopped(partial(self._one_stopped, reader))
+        self.readers = (*(each for each in self.readers if each.stats()["state"] != "stopped"), reader)
+        self._watch(reader)
 
     def _start_here(self) -> None:
         started: list[Reader] = []
@@ -152,7 +153,12 @@ class ReaderGroup:
             raise
         self._hub_handle = handle_here()
         for reader in self.readers:
-            reader._on_stopped(partial(self._one_stopped, reader))
+            self._watch(reader)
+
+    def _watch(self, reader: Reader) -> None:
+        running = running_of(reader)
+        assert running is not None
+        running.stopped.link(partial(self._one_stopped, reader))
 
     def _one_stopped(self, reader: Reader) -> None:
         """In the Readers' hub. Never switches."""
@@ -174,9 +180,8 @@ class ReaderGroup:
         :raises NSQError: if a Reader gave up, see ``Reader.run``; the others have stopped, too
         :raises InvalidOption: if a Reader has no handler
         """
-        for reader in self.readers:
-            reader._check_runnable()
-        run_until_signal(self, self._stop_timeout if stop_timeout is None else stop_timeout)
+        seconds = self._stop_timeout if stop_timeout is None else stop_timeout
+        run_until_signal(self, seconds, [reader.handler for reader in self.readers])
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all have stopped; False after ``timeout`` seconds. May switch, or block.
@@ -214,7 +219,7 @@ class ReaderGroup:
         """
         seconds = self._stop_timeout if timeout is None else timeout
         self.begin_to_stop(seconds)
-        if any(reader._is_handling(gevent.getcurrent()) for reader in self.readers):
+        if any(running.handlers.is_worker(gevent.getcurrent()) for running in self._runnings()):
             return 0
         # A hub of their own may be blocked by a handler.
         if self.wait(None if self._thread is None else seconds + _GRACE):
@@ -224,7 +229,10 @@ class ReaderGroup:
     @property
     def left(self) -> int:
         """The messages unanswered at the end of the last stop."""
-        return sum(reader._left for reader in self.readers)
+        return sum(running.left for running in self._runnings())
+
+    def _runnings(self) -> list[Running]:
+        return [running for reader in self.readers if (running := running_of(reader)) is not None]
 
     def __enter__(self) -> ReaderGroup:
         self.start()

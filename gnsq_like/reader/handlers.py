@@ -1,7 +1,8 @@
 """Calls the handler for each message, and answers the message by the handler's outcome.
 
-Messages wait here until a worker calls the handler or, if the Reader is iterated over, until a loop takes them. Every
-outcome of a handler is dealt with here; no exception of a handler reaches a connection's greenlet.
+Messages wait here until a worker calls the handler or, if the Reader is iterated over, until a loop takes them. Those
+that are delivered too often, too old or too late are not handled (``Limits``). Every outcome of a handler is dealt with
+here; no exception of a handler reaches a connection's greenlet.
 
 They wait in a queue of workers, in a ``Batch``'s, or in that of the ``Loops``; all three have ``waiting``, ``busy``,
 ``put``, ``take_waiting``, ``is_worker``, ``set_concurrency`` and ``kill``.
@@ -67,20 +68,124 @@ def _call(function: Callable[[Any], Any], argument: Any) -> Any:
     return function(argument)
 
 
-class Loops:
-    """For iteration: messages wait here until a loop takes them.
+class Limits:
+    """What is not handled: a message that was delivered too often, is too old, or too late to be answered in time.
 
-    :param is_unfit: whether a message is not to be handled, and has been answered; may switch
+    :param name: "topic/channel", for the log
+    :param on_giving_up: called with a message to be given up, instead of the handler
+    :param on_expired: called with a message older than ``max_age``, likewise
+    :param on_error: called with (nsqd's address, error) if one of the two raises
+    :param clock: returns seconds since the epoch, as messages' timestamps are
     """
+
+    def __init__(
+        self,
+        options: ReaderOptions,
+        name: str,
+        *,
+        on_giving_up: Callable[[Message], object] | None,
+        on_expired: Callable[[Message], object] | None,
+        on_error: Callable[[str, NSQError], object],
+        clock: Callable[[], float],
+    ) -> None:
+        self.max_attempts: float = options.max_attempts or math.inf
+        self._max_age = options.max_age
+        #: Deliveries above which :meth:`refuses` must be asked, as it must be for each overdue message.
+        self.asked_above: float = self.max_attempts if self._max_age is None else -1
+        self._name = name
+        self._on_giving_up = on_giving_up
+        self._on_expired = on_expired
+        self._on_error = on_error
+        self._clock = clock
+        self._failures = FailureLog(logger, every=options.log_tracebacks)
+        #: How many deliveries of a message were no attempts; the oldest first.
+        self._spared: dict[tuple[str, str, str], int] = {}
+
+    def refuses(self, message: Message) -> bool:
+        """Whether it is not to be handled: too late, delivered too often, too old. It is answered then. May switch."""
+        if message.is_overdue:
+            message._source.drop(message)  # nsqd delivers it again; handling it now would be one time too many
+            return True
+        if message.attempts > self.max_attempts and self._has_used_up(message):
+            self._give_up(message)
+            return True
+        return self.has_expired(message)
+
+    def spare(self, message: Message) -> None:
+        """This delivery was no attempt."""
+        key = message.nsqd_address, message.topic, message.id
+        self._spared[key] = self._spared.pop(key, 0) + 1
+        if len(self._spared) > _MOST_SPARED:
+            del self._spared[next(iter(self._spared))]
+
+    def _has_used_up(self, message: Message) -> bool:
+        """Whether it was delivered more than ``max_attempts`` times, without those that were no attempts."""
+        spared = self._spared.get((message.nsqd_address, message.topic, message.id), 0)
+        return message.attempts - spared > self.max_attempts
+
+    def _give_up(self, message: Message) -> None:
+        if self._finish_unhandled(message, "on_giving_up", self._on_giving_up, Outcome.GIVEN_UP):
+            logger.error(
+                "gave up message %s of %s after %d deliveries%s",
+                message.id,
+                self._name,
+                message.attempts - 1,
+                "; it is lost, because there is no on_giving_up" if self._on_giving_up is None else "",
+                extra=message.log_fields,
+            )
+
+    def has_expired(self, message: Message) -> bool:
+        """Whether the message is too old to be handled; it is finished then. May switch."""
+        if self._max_age is None or self._clock() - message.timestamp <= self._max_age:
+            return False
+        if self._finish_unhandled(message, "on_expired", self._on_expired, Outcome.EXPIRED):
+            age = self._clock() - message.timestamp
+            text = "message %s of %s has expired: it is %.0f s old"
+            logger.info(text, message.id, self._name, age, extra=message.log_fields)
+        return True
+
+    def _finish_unhandled(
+        self,
+        message: Message,
+        name: str,
+        function: Callable[[Message], object] | None,
+        outcome: Outcome,
+    ) -> bool:
+        """Call the user's function instead of the handler, and finish the message.
+
+        :returns: False if that failed; then the message is requeued without backoff, and the failure reported
+        """
+        if function is not None:
+            try:
+                if (fault := undone(function(message))) is not None:
+                    raise NSQError(f"{name} did nothing: {fault}")
+            except ENDS:
+                raise
+            except BaseException as exc:
+                if message.answer is None:
+                    message.requeue(backoff=False)
+                text = f"{name} raised; message {message.id} is requeued, not lost"
+                self._failures.log(text, exc, message.log_fields)
+                error = NSQError(f"{name} failed for message {message.id}: {exc!r}")
+                error.__cause__ = exc
+                self._on_error(message.nsqd_address, error)
+                return False
+        if message.answer is None and message.is_async:
+            message._leave()
+        elif message.answer is None:
+            message.answer = "FIN"
+            message._source.finish_unhandled(message, outcome)
+        return True
+
+
+class Loops:
+    """For iteration: messages wait here until a loop takes them."""
 
     #: The Reader's code does nothing while the body of a loop runs.
     busy = 0
 
-    def __init__(self, options: ReaderOptions, is_unfit: Callable[[Message], bool]) -> None:
-        self._is_unfit = is_unfit
-        #: Deliveries above which ``_is_unfit`` is asked; it is asked of all if they can be too old.
-        self._max_attempts = options.max_attempts or math.inf
-        self._has_max_age = options.max_age is not None
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._messages: deque[Message] = deque()
         #: Greenlets inside the body of a loop.
         self._bodies: set[object] = set()
@@ -109,6 +214,7 @@ class Loops:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         greenlet: object = None  # the one that has a message
+        limits = self._limits
         try:
             while not self._stopped:
                 if not self._messages:
@@ -126,8 +232,7 @@ class Loops:
                     greenlet = gevent.getcurrent()
                     self._bodies.add(greenlet)
                 try:
-                    suspect = message.is_overdue or message.attempts > self._max_attempts or self._has_max_age
-                    if suspect and self._is_unfit(message):
+                    if (message.is_overdue or message.attempts > limits.asked_above) and limits.refuses(message):
                         continue
                 except BaseException as exc:  # what ends a greenlet or the program
                     message.fail(exc)
@@ -190,44 +295,44 @@ class Handlers:
         clock: Callable[[], float] = wall_clock,
     ) -> None:
         self._name = name
-        #: Deliveries above which a message is looked at again before it is handled.
-        self._max_attempts = options.max_attempts or math.inf
-        self._max_age = options.max_age
         self._failures = FailureLog(logger, every=options.log_tracebacks)
-        self._clock = clock
-        #: How many deliveries of a message were no attempts; the oldest first.
-        self._spared: dict[tuple[str, str, str], int] = {}
         #: See ``Message.data``.
         self.decode = make_decoder(options.decoder)
-        self._on_error = on_error
         self._threads = ThreadPool(concurrency) if options.spawn == "thread" else None
-        # Like the handler, they may block and use thread-locals, so they run in the same threads.
-        self._on_giving_up = on_giving_up and self._in_thread(on_giving_up)
-        self._on_expired = on_expired and self._in_thread(on_expired)
+        self._limits = Limits(
+            options,
+            name,
+            # Like the handler, they may block and use thread-locals, so they run in the same threads.
+            on_giving_up=on_giving_up and self._in_thread(on_giving_up),
+            on_expired=on_expired and self._in_thread(on_expired),
+            on_error=on_error,
+            clock=clock,
+        )
         #: Whether the Reader is stopping.
         self._closed = False
-        self._workers: WorkerPool[Message] = WorkerPool(self._work, concurrency)
         #: Only with a Batch; and only if the Reader is iterated over.
         self._collector: BatchCollector | None = None
         self._loops: Loops | None = None
-        handle: Callable[[Message], object]
+        #: Called by a worker with each message.
+        self._handle: Callable[[Message], object] = _never
+        work = self._work
         if isinstance(handler, Batch):
-            handle = self._collector = BatchCollector(
+            self._collector = BatchCollector(
                 handler,
                 concurrency,
                 lambda: is_starved() and not self._workers.waiting,
                 _call if self._threads is None else self._threads.call,
-                None if options.max_age is None else self._has_expired,
+                None if options.max_age is None else self._limits.has_expired,
                 log_tracebacks=options.log_tracebacks,
             )
+            work = partial(self._look, self._collector)
         elif handler is None:
-            self._loops = Loops(options, self._is_unfit)
-            handle = _never
+            self._loops = Loops(self._limits)
         else:
-            handle = self._in_thread(handler)
-        #: Called by a worker with each message. With a Batch they are decoded one by one, so that a body which cannot
-        #: be decoded fails alone.
-        self._handle = handle if self.decode is None or handler is None else _decoding(handle)
+            self._handle = self._in_thread(handler)
+            if self.decode is not None:
+                self._handle = _decoding(self._handle)
+        self._workers: WorkerPool[Message] = WorkerPool(work, concurrency)
         #: Where messages wait, or are handled.
         self._queues = [each for each in (self._collector, self._workers, self._loops) if each is not None]
 
@@ -265,7 +370,7 @@ class Handlers:
         """Whether nothing is to be done with each of them before it joins a batch, which checks its age."""
         if self.decode is not None or self._workers.waiting:
             return False
-        return max([message.attempts for message in messages], default=0) <= self._max_attempts
+        return max([message.attempts for message in messages], default=0) <= self._limits.max_attempts
 
     def get(self, timeout: float | None) -> Message | None:
         """The next message, which its taker answers; None after ``timeout`` seconds or :meth:`close`. May switch."""
@@ -334,9 +439,8 @@ class Handlers:
     def _work(self, message: Message) -> None:
         """In a worker greenlet: handle and answer one message."""
         try:
-            if (
-                message.is_overdue or message.attempts > self._max_attempts or self._max_age is not None
-            ) and self._is_unfit(message):
+            limits = self._limits
+            if (message.is_overdue or message.attempts > limits.asked_above) and limits.refuses(message):
                 return
             result = self._handle(message)
             if result is not None and (fault := undone(result)) is not None:
@@ -359,89 +463,25 @@ class Handlers:
                     if not source.is_write_due:
                         source.write_soon()
         except BaseException as exc:
-            # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
-            message.fail(exc)
-            if isinstance(exc, Requeue):
-                if not exc.counts:
-                    self._spare(message)
-                return
-            if isinstance(exc, ENDS):
-                raise  # GreenletExit ends this worker: who killed it may wait for that
-            text = f"the handler of {self._name} failed with message {message.id}"
-            self._failures.log(text, exc, message.log_fields)
+            self._failed(message, exc)
 
-    def _is_unfit(self, message: Message) -> bool:
-        """Whether it is not to be handled: too late, delivered too often, too old. It is answered then. May switch."""
-        if message.is_overdue:
-            message._source.drop(message)  # nsqd delivers it again; handling it now would be one time too many
-            return True
-        if message.attempts > self._max_attempts and self._has_used_up(message):
-            self._give_up(message)
-            return True
-        return self._has_expired(message)
+    def _look(self, collector: BatchCollector, message: Message) -> None:
+        """In a worker greenlet, with a Batch: look at one message before it joins others."""
+        try:
+            if not self._limits.refuses(message):
+                _ = message.data  # one that cannot be decoded fails alone
+                collector.put([message])
+        except BaseException as exc:
+            self._failed(message, exc)
 
-    def _spare(self, message: Message) -> None:
-        """This delivery was no attempt."""
-        key = message.nsqd_address, message.topic, message.id
-        self._spared[key] = self._spared.pop(key, 0) + 1
-        if len(self._spared) > _MOST_SPARED:
-            del self._spared[next(iter(self._spared))]
-
-    def _has_used_up(self, message: Message) -> bool:
-        """Whether it was delivered more than ``max_attempts`` times, without those that were no attempts."""
-        spared = self._spared.get((message.nsqd_address, message.topic, message.id), 0)
-        return message.attempts - spared > self._max_attempts
-
-    def _give_up(self, message: Message) -> None:
-        if self._finish_unhandled(message, "on_giving_up", self._on_giving_up, Outcome.GIVEN_UP):
-            logger.error(
-                "gave up message %s of %s after %d deliveries%s",
-                message.id,
-                self._name,
-                message.attempts - 1,
-                "; it is lost, because there is no on_giving_up" if self._on_giving_up is None else "",
-                extra=message.log_fields,
-            )
-
-    def _has_expired(self, message: Message) -> bool:
-        """Whether the message is too old to be handled; it is finished then. May switch."""
-        if self._max_age is None or self._clock() - message.timestamp <= self._max_age:
-            return False
-        if self._finish_unhandled(message, "on_expired", self._on_expired, Outcome.EXPIRED):
-            age = self._clock() - message.timestamp
-            text = "message %s of %s has expired: it is %.0f s old"
-            logger.info(text, message.id, self._name, age, extra=message.log_fields)
-        return True
-
-    def _finish_unhandled(
-        self,
-        message: Message,
-        name: str,
-        function: Callable[[Message], object] | None,
-        outcome: Outcome,
-    ) -> bool:
-        """Call the user's function instead of the handler, and finish the message.
-
-        :returns: False if that failed; then the message is requeued without backoff, and the failure reported
-        """
-        if function is not None:
-            try:
-                if (fault := undone(function(message))) is not None:
-                    raise NSQError(f"{name} did nothing: {fault}")
-            except ENDS:
-                raise
-            except BaseException as exc:
-                if message.answer is None:
-                    message.requeue(backoff=False)
-                text = f"{name} raised; message {message.id} is requeued, not lost"
-                self._failures.log(text, exc, message.log_fields)
-                error = NSQError(f"{name} failed for message {message.id}: {exc!r}")
-                error.__cause__ = exc
-                self._on_error(message.nsqd_address, error)
-                return False
-        if message.answer is None and message.is_async:
-            message._leave()
-        elif message.answer is None:
-            message.answer = "FIN"
-            message._source.finish_unhandled(message, outcome)
-        return True
+    def _failed(self, message: Message, exc: BaseException) -> None:
+        # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
+        message.fail(exc)
+        if isinstance(exc, Requeue):
+            if not exc.counts:
+                self._limits.spare(message)
+            return
+        if isinstance(exc, ENDS):
+            raise exc  # GreenletExit ends this worker: who killed it may wait for that
+        text = f"the handler of {self._name} failed with message {message.id}"
+        self._failures.log(text, exc, message.log_fields)

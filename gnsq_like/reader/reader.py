@@ -217,12 +217,7 @@ class Reader(KnownAttributes):
             is nsqd's error, a TLSError or a NegotiationFailed
         :raises InvalidOption: if it has no handler
         """
-        self._check_runnable()
-        run_until_signal(self, stop_timeout)
-
-    def _check_runnable(self) -> None:
-        if self.handler is None:
-            raise InvalidOption("handler", None, "run() calls a handler; without one, iterate over the Reader")
+        run_until_signal(self, stop_timeout, [self.handler])
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the Reader has stopped; False after ``timeout`` seconds. May switch."""
@@ -245,7 +240,7 @@ class Reader(KnownAttributes):
         """
         self.begin_to_stop(timeout)
         running = self._running
-        if running is None or not running.hub_handle.here or self._is_handling(gevent.getcurrent()):
+        if running is None or not running.hub_handle.here or running.handlers.is_worker(gevent.getcurrent()):
             return 0
         running.wait(None)
         return running.left
@@ -258,20 +253,6 @@ class Reader(KnownAttributes):
         check_seconds("timeout", timeout)
         if self._running is not None:
             self._running.stop_soon(timeout)
-
-    def _is_handling(self, greenlet: object) -> bool:
-        """Whether a handler, or the body of a loop over this Reader, runs in this greenlet."""
-        return self._running is not None and self._running.handlers.is_worker(greenlet)
-
-    @property
-    def _left(self) -> int:
-        """The messages unanswered at the end of the last stop."""
-        return 0 if self._running is None else self._running.left
-
-    def _on_stopped(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` when it has stopped, in its hub; it must not switch. Never switches."""
-        if self._running is not None:
-            self._running.stopped.link(callback)
 
     def __enter__(self) -> Reader:
         self.start()
@@ -357,6 +338,11 @@ class Reader(KnownAttributes):
     def is_starved(self) -> bool:
         """Whether some connection has nearly its whole share in flight; more arrives only after answers."""
         return self._running is not None and self._running.flow.is_starved
+
+
+def running_of(reader: Reader) -> Running | None:
+    """For a group: the last start of one of its Readers; None before the first."""
+    return reader._running
 
 
 class ReaderArguments(ReaderOptionsDict, total=False):

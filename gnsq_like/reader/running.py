@@ -38,7 +38,7 @@ from gnsq_like.runtime.user_code import HookRunner
 from gnsq_like.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from gnsq_like.discovery.lookupd_poller import TopicsPoller
+    from gnsq_like.discovery.lookupd_poller import LookupdPoller
 
 logger = logging.getLogger(__name__)
 
@@ -125,21 +125,20 @@ class Running:
         #: A native lock: threads that find this one ended may come together.
         self._abandoning: Any = native.allocate_lock()
 
-    def _make_poller(self) -> TopicsPoller:
+    def _make_poller(self) -> LookupdPoller:
         # Imported at first use: an application may have to patch before the HTTP client is loaded.
-        from gnsq_like.discovery.lookupd_poller import TopicsPoller, make_clients
+        from gnsq_like.discovery.lookupd_poller import LookupdPoller, TopicSearch, make_clients
 
-        setup = self._setup
-        return TopicsPoller(
-            make_clients(setup.lookupds, setup.options),
-            setup.topics.pattern or setup.topics.names,
-            setup.options,
+        topics, options = self._setup.topics, self._setup.options
+        search = TopicSearch(
+            topics.pattern or topics.names,
+            options,
             self._found,
-            self._report,
             on_gone=self._gone,
             connected=lambda: list(self._table),
             is_lost=lambda target: self._redialer.is_lost(target),
         )
+        return LookupdPoller(make_clients(self._setup.lookupds, options), options, search, self._report)
 
     # -- life ---------------------------------------------------------------------------------------
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 import logging
 import signal as signals
 import time
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import gevent
 
-from gnsq_like.errors import NSQError, check_seconds
+from gnsq_like.errors import InvalidOption, NSQError, check_seconds
 from gnsq_like.reader.flow_control import FlowControl
-from gnsq_like.reader.handlers import Handlers
+from gnsq_like.reader.handlers import Handler, Handlers
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.runtime.pending_reply import PendingReply
@@ -111,15 +112,18 @@ class Runnable(Protocol):
     def stop(self, timeout: float) -> int: ...
 
 
-def run_until_signal(runnable: Runnable, stop_timeout: float) -> None:
+def run_until_signal(runnable: Runnable, stop_timeout: float, handlers: Iterable[Handler]) -> None:
     """Start, and wait until it has stopped: by a signal, by ``stop``, or by itself. May switch.
 
     Signals are handled only in the main thread. A second SIGINT (a second Ctrl-C) ends the wait for running handlers.
 
     :param stop_timeout: seconds for running handlers after a signal
-    :raises InvalidOption: before it starts, if stop_timeout is no number
+    :param handlers: of the Reader, or of each
+    :raises InvalidOption: before it starts, if one has no handler, or stop_timeout is no number
     :raises Exception: its ``error``, if it has one
     """
+    if any(handler is None for handler in handlers):
+        raise InvalidOption("handler", None, "run() calls a handler; without one, iterate over the Reader")
     check_seconds("stop_timeout", stop_timeout)
     runnable.start()
     received: list[int] = []
@@ -128,14 +132,14 @@ def run_until_signal(runnable: Runnable, stop_timeout: float) -> None:
         received.append(number)
         runnable.stop(0.0 if len(received) > 1 and number == signals.SIGINT else stop_timeout)
 
-    handlers: list[Any] = []
+    watching: list[Any] = []
     if gevent.get_hub().main_hub:
-        handlers = [gevent.signal_handler(number, stop, number) for number in (signals.SIGTERM, signals.SIGINT)]
+        watching = [gevent.signal_handler(number, stop, number) for number in (signals.SIGTERM, signals.SIGINT)]
     try:
         runnable.wait()
     finally:
-        for handler in handlers:
-            handler.cancel()
+        for each in watching:
+            each.cancel()
         runnable.stop(stop_timeout)
     if runnable.error is not None:
         raise runnable.error

@@ -165,12 +165,9 @@ class TopicFlows(dict[str, TopicFlow]):
             self._counts.drop(flow.topic)
 
     @property
-    def modes(self) -> Mode | Mapping[Hashable, Mode]:
-        """The RDY that backoff allows: one for all topics, or that of each."""
-        modes: dict[Hashable, Mode] = {name: flow.backoff.mode for name, flow in self.items()}
-        if all(mode is Mode.FLOWING for mode in modes.values()):
-            return Mode.FLOWING
-        return modes.popitem()[1] if len(modes) == 1 else modes
+    def modes(self) -> Mapping[Hashable, Mode]:
+        """Those of the topics in backoff, for the plan."""
+        return {name: flow.backoff.mode for name, flow in self.items() if flow.backoff.mode is not Mode.FLOWING}
 
     @property
     def blocked_until(self) -> float | None:

@@ -15,7 +15,7 @@ from gevent.event import Event
 
 from gnsq_like import LookupdClient, Message, NsqdHTTPClient, NsqdNode, Reader
 from gnsq_like.addresses import Address, parse_address
-from gnsq_like.discovery.lookupd_poller import LookupdPoller, TopicsPoller, make_clients
+from gnsq_like.discovery.lookupd_poller import AllNsqds, LookupdPoller, TopicSearch, make_clients
 from gnsq_like.discovery.redial import Lost, Target
 from gnsq_like.errors import HTTPError, HTTPRequestFailed, NSQError
 from gnsq_like.options import DiscoveryOptions
@@ -223,7 +223,7 @@ def test_the_jitter_is_drawn_anew_for_each_round(lookupd):
     poller = LookupdPoller(
         [LookupdClient(lookupd.address)],
         DiscoveryOptions(lookupd_poll_interval=0.05, lookupd_poll_jitter=1.0),
-        on_found=lambda *_: None,
+        AllNsqds(lambda *_: None),
         on_error=lambda *_: None,
         draw=draw,
     )
@@ -276,7 +276,7 @@ class Searched:
         poller = LookupdPoller(
             [cast(LookupdClient, Listing())],
             DiscoveryOptions(lookupd_poll_interval=60.0, lookupd_poll_jitter=0.0),
-            on_found=found,
+            AllNsqds(found),
             on_error=lambda *_: None,
             draw=lambda: 0.5,
             clock=lambda: cluster.now,
@@ -389,16 +389,16 @@ class Rounds:
             for lookupd in self.lookupds:
                 stack.enter_context(lookupd)
             options = DiscoveryOptions(**self.options)
-            poller = TopicsPoller(
-                make_clients([lookupd.address for lookupd in self.lookupds], options),
+            search = TopicSearch(
                 re.compile("^t"),
                 options,
                 lambda targets, complete, _: self.found.append((targets, complete)),
-                lambda url, error: self.errors.append(url),
                 on_gone=self.gone.extend,
                 connected=lambda: [target for target in self.connected if target not in self.gone],
                 is_lost=self.lost.__contains__,
             )
+            clients = make_clients([lookupd.address for lookupd in self.lookupds], options)
+            poller = LookupdPoller(clients, options, search, lambda url, error: self.errors.append(url))
             poller.start()
             yield
             poller.stop()

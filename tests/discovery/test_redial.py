@@ -112,7 +112,7 @@ def test_a_lost_nsqd_is_tried_only_when_a_round_that_began_later_lists_it() -> N
             scene.now = lost_at + 1.0
             assert scene.list(ADDRESS, ago=scene.now - began, complete=complete) == lost_at
     assert scene.list() == lost_at, "it is missing also when it is not listed"
-    assert (scene.tries, scene.redialer._trying) == (1, {})
+    assert (scene.tries, scene.redialer._trying) == (1, [])
     scene.now = lost_at + RELIST_AFTER
     assert scene.list(ADDRESS) is None
     scene.wait_until_connected()
@@ -142,10 +142,10 @@ def test_a_restarted_nsqd_is_tried_at_once_when_it_is_listed_again() -> None:
     scene.lose(after=LASTING)
     scene.now += SEARCH_CLOSE
     scene.faults = [ConnectionFailed("meant", str(ADDRESS))]
-    scene.redialer._tries[ADDRESS].count = 10
+    scene.redialer._table[ADDRESS].count = 10
     scene.list(ADDRESS)
     assert scene.failures
-    assert scene.redialer._tries[ADDRESS].not_before > scene.now + 1.0
+    assert scene.redialer._table[ADDRESS].not_before > scene.now + 1.0
     scene.list()
     scene.list(ADDRESS)
     assert ADDRESS in scene.connected
@@ -159,10 +159,10 @@ def test_a_lost_nsqd_that_is_still_listed_is_tried_once_a_second_at_first() -> N
     scene.lose(after=LASTING)
     scene.now += 1.0
     scene.faults = [ConnectionFailed("meant", str(ADDRESS))] * 2
-    scene.redialer._tries[ADDRESS].count = 10
-    scene.redialer._tries[ADDRESS].not_before = scene.now
+    scene.redialer._table[ADDRESS].count = 10
+    scene.redialer._table[ADDRESS].not_before = scene.now
     scene.list(ADDRESS)
-    assert scene.redialer._tries[ADDRESS].not_before - scene.now < 0.8
+    assert scene.redialer._table[ADDRESS].not_before - scene.now < 0.8
 
 
 def test_a_fixed_nsqd_needs_no_discovery_when_it_is_lost() -> None:
@@ -179,10 +179,10 @@ def test_connections_that_do_not_last_are_failures_and_one_that_lasted_clears_th
     for count in (1, 2, 3):
         scene.wait_until_connected()
         scene.lose(after=LASTING - 1.0)
-        assert scene.redialer._tries[ADDRESS].count == count
+        assert scene.redialer._table[ADDRESS].count == count
     scene.wait_until_connected()
     scene.lose(after=LASTING)
-    assert scene.redialer._tries[ADDRESS].count == 0
+    assert scene.redialer._table[ADDRESS].count == 0
 
 
 @pytest.mark.parametrize("fault", [RuntimeError(), gevent.Timeout(1), asyncio.CancelledError()])

@@ -354,8 +354,8 @@ def test_a_kept_connection_that_the_server_closed_is_replaced(anywhere: Place) -
 def test_an_old_connection_is_not_used(anywhere: Place, idle_for: float, connections: int) -> None:
     def ask() -> None:
         client.ping()
-        [session] = client._idle
-        session.last_used -= idle_for
+        [kept] = client._idle
+        kept.last_used -= idle_for
         client.ping()
 
     with scripted(always(response())) as server, NsqdHTTPClient(server.address) as client:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.rate_limit import BURST, COMMANDS, RateLimit, within_tokens
-from gnsq_like.policy.rdy import Mode, Plan, plan
+from gnsq_like.policy.rdy import Plan, plan
 from tests.support.plans import check_limited
 from tests.support.scale import examples
 
@@ -169,9 +169,7 @@ def ask(*charges: Charge[Any], tokens: float = 50.0, rate: float = 100.0, max_in
 def limited(charges: Sequence[Charge[Any]], limit: RateLimit, max_in_flight: int, now: float = NOW) -> Plan[Any]:
     draw = random.Random(1).random
     tokens = int(limit.capacity)
-    made = plan(
-        charges, max_in_flight=max_in_flight, now=now, mode=Mode.FLOWING, settings=SETTINGS, draw=draw, tokens=tokens
-    )
+    made = plan(charges, max_in_flight=max_in_flight, now=now, modes={}, settings=SETTINGS, draw=draw, tokens=tokens)
     return within_tokens(made, charges, limit, now=now, settings=SETTINGS, draw=draw)
 
 

@@ -35,7 +35,12 @@ def ask(
     charges: list[Charge[Any]], max_in_flight: int, now: float = 0.0, mode: Mode = Mode.FLOWING, seed: int = 1
 ) -> Plan[Any]:
     return plan(
-        charges, max_in_flight=max_in_flight, now=now, mode=mode, settings=SETTINGS, draw=random.Random(seed).random
+        charges,
+        max_in_flight=max_in_flight,
+        now=now,
+        modes={None: mode},
+        settings=SETTINGS,
+        draw=random.Random(seed).random,
     )
 
 

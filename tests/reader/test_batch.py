@@ -369,7 +369,7 @@ def test_every_message_is_answered_once_whatever_happens(size, concurrency, pass
             collector.put(messages)
         else:
             for message in messages:
-                collector(message)
+                collector.put([message])
         settle()
         assert collector.busy <= concurrency
         assert collector.waiting < size or collector.busy == concurrency

@@ -9,6 +9,7 @@ import pytest
 
 from gnsq_like import Message, Producer, Reader, ReaderGroup
 from gnsq_like.errors import ConnectionFailed, NotRunning
+from gnsq_like.reader.reader import running_of
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.peer import ScriptedNsqd
 from tests.support.reading import ID, answer_cls, finished, ignore, reading, serve
@@ -24,7 +25,9 @@ def test_a_message_or_none(nsqd: ScriptedNsqd) -> None:
         first, second = waiting.get(), reader.get(10)
         assert second is not None
         assert [first.id, second.id] == [(ID % 1).decode(), (ID % 2).decode()]
-        assert not reader._is_handling(gevent.getcurrent())
+        running = running_of(reader)
+        assert running is not None
+        assert not running.handlers.is_worker(gevent.getcurrent())
         peer.close()
         wait_for(lambda: first.answer == second.answer == "LOST")
     with pytest.raises(NotRunning, match="stopped"):

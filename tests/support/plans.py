@@ -18,7 +18,6 @@ def check_limited(
     now: float,
     settings: Settings,
     rng: random.Random,
-    mode: Mode = Mode.FLOWING,
 ) -> Plan[Any]:
     """As `check_plan`, with a rate limit."""
     for charge in charges:
@@ -32,7 +31,7 @@ def check_limited(
         draw = rng.random
         tokens = int(limit.capacity)
         made = plan(
-            charges, max_in_flight=max_in_flight, now=now, mode=mode, settings=settings, draw=draw, tokens=tokens
+            charges, max_in_flight=max_in_flight, now=now, modes={}, settings=settings, draw=draw, tokens=tokens
         )
         return within_tokens(made, charges, limit, now=now, settings=settings, draw=draw)
 
@@ -66,7 +65,9 @@ def check_plan(
     table = {charge.key: charge for charge in charges}
 
     def ask() -> Plan[Any]:
-        return plan(charges, max_in_flight=max_in_flight, now=now, mode=mode, settings=settings, draw=rng.random)
+        return plan(
+            charges, max_in_flight=max_in_flight, now=now, modes={None: mode}, settings=settings, draw=rng.random
+        )
 
     made = ask()
     risen = False

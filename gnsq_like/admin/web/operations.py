@@ -19,8 +19,8 @@ from gnsq_like.admin.upstream import actions
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.web.identity import Identity, basic_credentials
+from gnsq_like.admin.webhooks import Webhooks
 from gnsq_like.errors import NSQError
-from gnsq_like.http.webhook import Webhooks
 from gnsq_like.tools.operations import CHANGES
 from gnsq_like.tools.rounds import UpstreamError
 

@@ -25,7 +25,7 @@ from gnsq_like.admin.upstream.pipelines import Pipelines
 from gnsq_like.admin.web.guard import Guard
 from gnsq_like.admin.web.identity import Identities, Identity
 from gnsq_like.admin.web.operations import Operations, Target
-from gnsq_like.http.webhook import Webhooks
+from gnsq_like.admin.webhooks import Webhooks
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import logging
 import gevent
 import pytest
 
-from gnsq_like.http.webhook import Webhooks
+from gnsq_like.admin.webhooks import Webhooks
 from tests.support.scripted_http import Asked, Peer, always, response, scripted
 
 
