@@ -1,10 +1,11 @@
-"""A started Reader: its connections, one for each topic of each nsqd, and the parts that make, use and end them.
+"""A started Reader: ``Subscriptions``, its connections, and ``Running``, its life from the start to the end.
 
 ``LookupdPoller`` finds nsqds, ``Redialer`` decides when each is dialled, each connection is a ``Subscription`` with its
-messages, ``Handlers`` calls the handler and answers, ``FlowControl`` alone decides RDY, ``Stop`` is the order of a
-stop. Messages do not pass through here.
+messages: one for each topic of each nsqd. ``Handlers`` calls the handler and answers, ``FlowControl`` alone decides
+RDY, ``Stop`` is the order of a stop. Messages do not pass through here.
 
-Its state follows from what is there: it is running until there is a Stop, and stopping until ``stopped`` is settled.
+The state of a Running follows from what is there: it is running until there is a Stop, and stopping until ``stopped``
+is settled.
 
 Rules for editors: everything runs in the hub of the thread that started it, except ``stop_soon``, ``wait``, ``state``
 and the statistics.
@@ -39,6 +40,7 @@ from gnsq_like.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
+    from gnsq_like.http.nsqlookupd import LookupdClient
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +77,220 @@ class Setup:
         return self.options.concurrency or max(1, self.steering.max_in_flight)
 
 
+class Subscriptions:
+    """The connections of a started Reader: made, renewed and ended. Next: :meth:`start`.
+
+    :param clients: of the nsqlookupds
+    :param give_up: called with the error when every known nsqd refuses in a way that a retry cannot cure
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        counts: ReaderCounts,
+        clients: list[LookupdClient],
+        flow: FlowControl,
+        handlers: Handlers,
+        give_up: Callable[[NSQError], object],
+    ) -> None:
+        self._setup = setup
+        self._counts = counts
+        self._flow = flow
+        self._handlers = handlers
+        self._give_up = give_up
+        #: What is connected, and what was since the start.
+        self.table: dict[Target, Subscription] = {}
+        self._were_connected: set[Target] = set()
+        #: Whether the Reader stops: nothing is made, renewed or ended any more but by it.
+        self.are_final = False
+        self._poller = self._make_poller(clients) if clients else None
+        self._redialer: Redialer[Target] = Redialer(
+            [Target(address, topic) for address in setup.nsqds for topic in setup.topics.names],
+            connect=self._connect,
+            is_connected=self.table.__contains__,
+            on_failure=self._report,
+            on_hopeless=self._all_refused,
+            max_redial_delay=setup.options.max_redial_delay,
+            surveyed=self._poller is None,
+        )
+
+    def _make_poller(self, clients: list[LookupdClient]) -> LookupdPoller:
+        # Imported at first use: an application may have to patch before the HTTP client is loaded.
+        from gnsq_like.discovery.lookupd_poller import LookupdPoller, TopicSearch
+
+        topics, options = self._setup.topics, self._setup.options
+        search = TopicSearch(
+            topics.pattern or topics.names,
+            options,
+            self._found,
+            on_gone=self._gone,
+            connected=lambda: list(self.table),
+            is_lost=lambda target: self._redialer.is_lost(target),
+        )
+        return LookupdPoller(clients, options, search, self._report)
+
+    def start(self) -> None:
+        """Start looking for nsqds, and dialling. Never switches. Next: :meth:`stop`."""
+        self._redialer.start()
+        if self._poller is not None:
+            self._poller.start()
+
+    def stop(self) -> None:
+        """Make no further connections. May switch."""
+        if self._poller is not None:
+            self._poller.stop()
+        self._redialer.stop()
+
+    def forked_child(self) -> None:
+        """As :meth:`stop`, in a forked child. Never switches."""
+        if self._poller is not None:
+            self._poller.forked_child()
+        self._redialer.forked_child()
+        for subscription in self.table.values():
+            subscription.timeouts.stop_touching()
+
+    # -- which there are ----------------------------------------------------------------------------
+
+    def _found(self, targets: list[Target], complete: bool, began: float) -> float | None:
+        if self.are_final:
+            return None
+        if self._setup.topics.pattern is not None:
+            self._follow(targets, complete)
+        return self._redialer.found(targets, complete, began)
+
+    def _follow(self, targets: Iterable[Target], complete: bool) -> None:
+        """These were found, for a pattern of topics; if ``complete``, there are no others. Never switches."""
+        listed = {target.topic for target in targets}
+        for topic in listed:
+            self._flow.topics.follow(topic)
+        if not complete:
+            return
+        connected = {target.topic for target in self.table}
+        for topic in [topic for topic in self._flow.topics if topic not in listed and topic not in connected]:
+            self._flow.topics.release(topic)
+            self._were_connected -= {target for target in self._were_connected if target.topic == topic}
+
+    def _gone(self, targets: list[Target]) -> None:
+        """End the connections to these, which are gone, in order. Never switches."""
+        if self.are_final:
+            return
+        self._redialer.forget(targets)
+        for target in targets:
+            subscription = self.table.get(target)
+            if subscription is None:
+                continue
+            subscription.is_gone = True
+            if subscription.drained is None:
+                logger.info("%r is gone, and its connection is closed", subscription)
+                gevent.spawn(self._release, subscription, subscription.begin_to_end())
+
+    def _all_refused(self, error: NSQError) -> bool:
+        """Every known nsqd refuses in a way that a retry cannot cure. Returns whether this gives up."""
+        if self.table:
+            return False
+        answer = error.__cause__
+        if self._were_connected and isinstance(answer, NsqdError) and answer.code == "E_AUTH_FAILED":
+            # nsqd sends this for a wrong secret and for an unreachable auth server; this secret was accepted before.
+            return False
+        self._give_up(error)
+        return True
+
+    # -- each of them -------------------------------------------------------------------------------
+
+    def _connect(self, target: Target) -> NSQError | None:
+        """Connect and subscribe once; returns the error, or None. May switch."""
+        setup, flow = self._setup, self._flow
+        topic_flow = flow.topics.get(target.topic)
+        if topic_flow is None:
+            return None  # the topic is gone
+        subscription = Subscription(
+            target.address,
+            topic_flow,
+            setup.channel,
+            flow,
+            self._handlers,
+            self._setup.hooks,
+            setup.options,
+        )
+        error = subscription.connect(on_error=self._refused, on_close=self._ended)
+        if error is not None:
+            return error
+        if flow.topics.get(target.topic) is not topic_flow:
+            subscription.connection.close()  # the topic has gone meanwhile
+            return None
+        self.table[target] = subscription
+        self._counts.reconnects += target in self._were_connected
+        self._were_connected.add(target)
+        flow.add(subscription)
+        self._setup.hooks.call("on_connect", subscription.address)
+        logger.info("subscribed to %s/%s at %s", target.topic, setup.channel, target.address)
+        return None
+
+    def _ended(self, subscription: Subscription, error: NSQError | None) -> None:
+        # In the connection's greenlet, at its end.
+        target = Target(subscription.target, subscription.topic)
+        if self.table.get(target) is not subscription:
+            return  # it had not subscribed
+        del self.table[target]
+        subscription.timeouts.stop_touching()
+        for message in self._handlers.take_from(subscription.in_flight):
+            subscription.drop(message)
+        subscription.drop_left()
+        self._flow.lose(subscription)
+        self._setup.hooks.call("on_disconnect", subscription.address, error)
+        if error is not None:
+            logger.warning("%s", error)
+        if subscription.is_gone:
+            self._redialer.forget([target])
+        elif self._redialer.lost(target) and self._poller is not None:
+            self._poller.hurry()
+
+    def _refused(self, subscription: Subscription, error: NsqdError) -> None:
+        """Renew a connection on which nsqd refused a FIN or REQ as unknown. Never switches.
+
+        After a kill -9, an nsqd with disk queues may deliver a message twice at once. It counts two in flight and takes
+        one answer: the other place is lost until the connection ends, and with RDY 1 nothing is delivered any more.
+        An answer that came too late is refused with the same words, and costs no place.
+        """
+        self._report(subscription.address, error)
+        unknown = error.code in ("E_FIN_FAILED", "E_REQ_FAILED") and error.detail.endswith(_UNKNOWN)
+        unknown = unknown and not subscription.timeouts.was_overdue(error)
+        if unknown and not self.are_final and subscription.drained is None:
+            logger.info("%r is renewed, because nsqd may count a message in flight that is answered", subscription)
+            # Now: several answers may be refused in one read.
+            gevent.spawn(self._release, subscription, subscription.begin_to_end(), handle_first=True)
+
+    def _release(self, subscription: Subscription, drained: PendingReply, handle_first: bool = False) -> None:
+        self._flow.close(subscription)
+        if handle_first and subscription.in_flight:
+            drained.wait(subscription.msg_timeout)
+        try:
+            subscription.connection.close_subscription()
+        except NSQError as exc:
+            logger.info("%s", exc)
+        for message in self._handlers.take_from(subscription.in_flight):
+            message.requeue(0, backoff=False)
+        if subscription.in_flight:
+            drained.wait(subscription.msg_timeout)  # then nsqd gives them to others
+        subscription.connection.close()
+
+    def _report(self, address: str, error: NSQError) -> None:
+        logger.warning("%s", error)
+        self._setup.hooks.call("on_error", address, error)
+
+    def stats(self) -> dict[str, Any]:
+        """Their part of ``Reader.stats``. From any thread."""
+        with_topic = self._setup.topics.are_several
+        return {
+            "known": sorted({str(target) for target in self._redialer.known}),
+            "surveyed": self._redialer.surveyed,
+            "connections": {
+                f"{target.address}/{target.topic}" if with_topic else str(target.address): each.stats()
+                for target, each in list(self.table.items())
+            },
+        }
+
+
 class Running:
     """One start of a Reader, until its end; kept after that for its statistics. Next: :meth:`start`.
 
@@ -87,11 +303,8 @@ class Running:
         self._hooks = setup.hooks
         self._counts = counts
         self.hub_handle = handle_here()
-        #: What is connected, and what was since the start.
-        self._table: dict[Target, Subscription] = {}
-        self._were_connected: set[Target] = set()
         # The steps that can fail come first, so that a failed start leaves nothing behind.
-        self._poller = self._make_poller() if setup.lookupds else None
+        clients = _make_clients(setup)
         self.flow = FlowControl(
             setup.options, self.hub_handle, counts, setup.steering, setup.hooks, on_backoff=self._backoff_changed
         )
@@ -107,15 +320,8 @@ class Running:
             on_error=partial(self._hooks.call, "on_error"),
             is_starved=lambda: self.flow.is_starved,
         )
-        self._redialer: Redialer[Target] = Redialer(
-            [Target(address, topic) for address in setup.nsqds for topic in setup.topics.names],
-            connect=self._connect,
-            is_connected=self._table.__contains__,
-            on_failure=self._report,
-            on_hopeless=self._all_refused,
-            max_redial_delay=setup.options.max_redial_delay,
-            surveyed=self._poller is None,
-        )
+        self._subscriptions = Subscriptions(setup, counts, clients, self.flow, self.handlers, self._give_up)
+        self._table = self._subscriptions.table
         self._watchdog = Watchdog(setup.name, self.hub_handle)
         #: Settled when it has stopped.
         self.stopped = PendingReply()
@@ -124,21 +330,6 @@ class Running:
         self.error: NSQError | None = None
         #: A native lock: threads that find this one ended may come together.
         self._abandoning: Any = native.allocate_lock()
-
-    def _make_poller(self) -> LookupdPoller:
-        # Imported at first use: an application may have to patch before the HTTP client is loaded.
-        from gnsq_like.discovery.lookupd_poller import LookupdPoller, TopicSearch, make_clients
-
-        topics, options = self._setup.topics, self._setup.options
-        search = TopicSearch(
-            topics.pattern or topics.names,
-            options,
-            self._found,
-            on_gone=self._gone,
-            connected=lambda: list(self._table),
-            is_lost=lambda target: self._redialer.is_lost(target),
-        )
-        return LookupdPoller(make_clients(self._setup.lookupds, options), options, search, self._report)
 
     # -- life ---------------------------------------------------------------------------------------
 
@@ -162,9 +353,7 @@ class Running:
             wait=Running.wait_at_exit,
         )
         self._watchdog.start()
-        self._redialer.start()
-        if self._poller is not None:
-            self._poller.start()
+        self._subscriptions.start()
 
     def steer(self) -> None:
         """Apply the settings that were changed. From any thread; never switches."""
@@ -187,6 +376,7 @@ class Running:
             self._stop.hasten(time.monotonic() + timeout)
         elif not self.stopped.done:
             self._stop = Stop(self._setup.name, self.flow, self.handlers, time.monotonic() + timeout)
+            self._subscriptions.are_final = True
             self._stop.begin(list(self._table.values()))
             # In a greenlet of its own, so that a killed caller of stop() does not interrupt it.
             gevent.spawn(self._end, self._stop)
@@ -212,9 +402,7 @@ class Running:
     def _end(self, stop: Stop) -> None:
         try:
             stop.end_delivery()
-            if self._poller is not None:
-                self._poller.stop()
-            self._redialer.stop()
+            self._subscriptions.stop()
             stop.finish()
             for subscription in list(self._table.values()):
                 subscription.connection.close()
@@ -247,96 +435,20 @@ class Running:
         self._keep()
         if loop_lives:
             self.flow.stop()
-            if self._poller is not None:
-                self._poller.forked_child()
-            self._redialer.forked_child()
+            self._subscriptions.forked_child()
             self.handlers.forked_child()
             self._watchdog.stop()
-            for subscription in self._table.values():
-                subscription.timeouts.stop_touching()
         self.flow.subscriptions = {}
         self._table.clear()
         self.stopped.forget()  # who waits for it does so in the parent
 
+    def _give_up(self, error: NSQError) -> None:
+        self.error = error
+        self.stop_soon(0.0)
+
     def _keep(self) -> None:
         owner.keep((self, list(self._table.values()), self.flow.subscriptions))
         self._hooks.abandon()
-
-    # -- nsqds --------------------------------------------------------------------------------------
-
-    def _found(self, targets: list[Target], complete: bool, began: float) -> float | None:
-        if self.state != "running":
-            return None
-        if self._setup.topics.pattern is not None:
-            self._follow(targets, complete)
-        return self._redialer.found(targets, complete, began)
-
-    def _follow(self, targets: Iterable[Target], complete: bool) -> None:
-        """These were found, for a pattern of topics; if ``complete``, there are no others. Never switches."""
-        listed = {target.topic for target in targets}
-        for topic in listed:
-            self.flow.topics.follow(topic)
-        if not complete:
-            return
-        connected = {target.topic for target in self._table}
-        for topic in [topic for topic in self.flow.topics if topic not in listed and topic not in connected]:
-            self.flow.topics.release(topic)
-            self._were_connected -= {target for target in self._were_connected if target.topic == topic}
-
-    def _gone(self, targets: list[Target]) -> None:
-        """End the connections to these, which are gone, in order. Never switches."""
-        if self.state != "running":
-            return
-        self._redialer.forget(targets)
-        for target in targets:
-            subscription = self._table.get(target)
-            if subscription is None:
-                continue
-            subscription.is_gone = True
-            if subscription.drained is None:
-                logger.info("%r is gone, and its connection is closed", subscription)
-                gevent.spawn(self._release, subscription, subscription.begin_to_end())
-
-    def _refused(self, subscription: Subscription, error: NsqdError) -> None:
-        """Renew a connection on which nsqd refused a FIN or REQ as unknown. Never switches.
-
-        After a kill -9, an nsqd with disk queues may deliver a message twice at once. It counts two in flight and takes
-        one answer: the other place is lost until the connection ends, and with RDY 1 nothing is delivered any more.
-        An answer that came too late is refused with the same words, and costs no place.
-        """
-        self._report(subscription.address, error)
-        unknown = error.code in ("E_FIN_FAILED", "E_REQ_FAILED") and error.detail.endswith(_UNKNOWN)
-        unknown = unknown and not subscription.timeouts.was_overdue(error)
-        if unknown and self.state == "running" and subscription.drained is None:
-            logger.info("%r is renewed, because nsqd may count a message in flight that is answered", subscription)
-            # Now: several answers may be refused in one read.
-            gevent.spawn(self._release, subscription, subscription.begin_to_end(), handle_first=True)
-
-    def _release(self, subscription: Subscription, drained: PendingReply, handle_first: bool = False) -> None:
-        self.flow.close(subscription)
-        if handle_first and subscription.in_flight:
-            drained.wait(subscription.msg_timeout)
-        try:
-            subscription.connection.close_subscription()
-        except NSQError as exc:
-            logger.info("%s", exc)
-        for message in self.handlers.take_from(subscription.in_flight):
-            message.requeue(0, backoff=False)
-        if subscription.in_flight:
-            drained.wait(subscription.msg_timeout)  # then nsqd gives them to others
-        subscription.connection.close()
-
-    def _all_refused(self, error: NSQError) -> bool:
-        """Every known nsqd refuses in a way that a retry cannot cure. Returns whether this gives up."""
-        if self._table:
-            return False
-        answer = error.__cause__
-        if self._were_connected and isinstance(answer, NsqdError) and answer.code == "E_AUTH_FAILED":
-            # nsqd sends this for a wrong secret and for an unreachable auth server; this secret was accepted before.
-            return False
-        self.error = error
-        self.stop_soon(0.0)
-        return True
 
     # -- messages for loops and threads -------------------------------------------------------------
 
@@ -373,61 +485,7 @@ class Running:
             raise
         return taken[0]
 
-    # -- connections --------------------------------------------------------------------------------
-
-    def _connect(self, target: Target) -> NSQError | None:
-        """Connect and subscribe once; returns the error, or None. May switch."""
-        setup, flow = self._setup, self.flow
-        topic_flow = flow.topics.get(target.topic)
-        if topic_flow is None:
-            return None  # the topic is gone
-        subscription = Subscription(
-            target.address,
-            topic_flow,
-            setup.channel,
-            flow,
-            self.handlers,
-            self._hooks,
-            setup.options,
-        )
-        error = subscription.connect(on_error=self._refused, on_close=self._ended)
-        if error is not None:
-            return error
-        if flow.topics.get(target.topic) is not topic_flow:
-            subscription.connection.close()  # the topic has gone meanwhile
-            return None
-        self._table[target] = subscription
-        self._counts.reconnects += target in self._were_connected
-        self._were_connected.add(target)
-        flow.add(subscription)
-        self._hooks.call("on_connect", subscription.address)
-        logger.info("subscribed to %s/%s at %s", target.topic, setup.channel, target.address)
-        return None
-
-    def _ended(self, subscription: Subscription, error: NSQError | None) -> None:
-        # In the connection's greenlet, at its end.
-        target = Target(subscription.target, subscription.topic)
-        if self._table.get(target) is not subscription:
-            return  # it had not subscribed
-        del self._table[target]
-        subscription.timeouts.stop_touching()
-        for message in self.handlers.take_from(subscription.in_flight):
-            subscription.drop(message)
-        subscription.drop_left()
-        self.flow.lose(subscription)
-        self._hooks.call("on_disconnect", subscription.address, error)
-        if error is not None:
-            logger.warning("%s", error)
-        if subscription.is_gone:
-            self._redialer.forget([target])
-        elif self._redialer.lost(target) and self._poller is not None:
-            self._poller.hurry()
-
     # -- hooks and statistics -----------------------------------------------------------------------
-
-    def _report(self, address: str, error: NSQError) -> None:
-        logger.warning("%s", error)
-        self._hooks.call("on_error", address, error)
 
     def _backoff_changed(self, topic: str, level: int, seconds: float) -> None:
         name = f"{topic}/{self._setup.channel}"
@@ -439,18 +497,12 @@ class Running:
 
     def stats(self) -> dict[str, Any]:
         """Its part of ``Reader.stats``. From any thread."""
-        with_topic = self._setup.topics.are_several
         return {
             "in_flight": self.flow.in_flight,
             "waiting": self.handlers.waiting,
             "busy": self.handlers.busy,
             "backoff_level": self.flow.topics.backoff_level,
-            "known": sorted({str(target) for target in self._redialer.known}),
-            "surveyed": self._redialer.surveyed,
-            "connections": {
-                f"{target.address}/{target.topic}" if with_topic else str(target.address): each.stats()
-                for target, each in list(self._table.items())
-            },
+            **self._subscriptions.stats(),
         }
 
     def count_topics(self, by_topic: dict[str, dict[str, Any]]) -> None:
@@ -467,6 +519,15 @@ class Running:
     def connection_count(self) -> int:
         """The number of its connections."""
         return len(self._table)
+
+
+def _make_clients(setup: Setup) -> list[LookupdClient]:
+    if not setup.lookupds:
+        return []
+    # Imported at first use: an application may have to patch before the HTTP client is loaded.
+    from gnsq_like.discovery.lookupd_poller import make_clients
+
+    return make_clients(setup.lookupds, setup.options)
 
 
 #: The statistics of a Reader that was never started.
