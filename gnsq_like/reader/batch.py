@@ -28,7 +28,7 @@ from gevent import get_hub
 
 from gnsq_like.errors import InvalidOption, NSQError, Requeue
 from gnsq_like.reader.message import Message
-from gnsq_like.runtime.timer import Timer
+from gnsq_like.runtime.timer import Soon, Timer
 from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, undone
 from gnsq_like.runtime.worker_pool import WorkerPool
 
@@ -107,12 +107,11 @@ class BatchCollector:
         self._has_expired = has_expired
         self._failures = FailureLog(logger, every=log_tracebacks)
         self._workers: WorkerPool[None] = WorkerPool(self._work, concurrency)
-        self._loop = get_hub().loop
+        self._check_soon = Soon(get_hub().loop, self._check)
         #: Messages that wait for their batch, the oldest first.
         self._pending: deque[Message] = deque()
         #: Seconds that a message may wait: the interval, or less if msg_timeout is short.
         self._patience = float(batch.interval)
-        self._check_due = False
         self._timer = Timer(self._check)
 
     @property
@@ -155,14 +154,8 @@ class BatchCollector:
             self._patience = min(self._patience, (first.timeout_at - first.received_at) * _WAITING_SHARE)
             self._check_soon()
 
-    def _check_soon(self) -> None:
-        if not self._check_due:
-            self._check_due = True
-            self._loop.run_callback(self._check)
-
     def _check(self) -> None:
         """Start the batches that are due."""
-        self._check_due = False
         if not self._pending:
             return
         batches, rest = divmod(len(self._pending), self._batch.size)

@@ -79,7 +79,9 @@ class Outcome(enum.Enum):
 class Source(Protocol):
     """The origin of a message, which takes its answers. Methods may be called from any thread and never switch."""
 
-    topic: str
+    @property
+    def topic(self) -> str: ...
+
     channel: str
     #: The nsqd's address.
     address: str

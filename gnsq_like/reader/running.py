@@ -204,7 +204,7 @@ class Subscriptions:
         if topic_flow is None:
             return None  # the topic is gone
         subscription = Subscription(
-            target.address,
+            target,
             topic_flow,
             setup.channel,
             flow,
@@ -228,7 +228,7 @@ class Subscriptions:
 
     def _ended(self, subscription: Subscription, error: NSQError | None) -> None:
         # In the connection's greenlet, at its end.
-        target = Target(subscription.target, subscription.topic)
+        target = subscription.target
         if self.table.get(target) is not subscription:
             return  # it had not subscribed
         del self.table[target]

@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
+from gnsq_like.discovery.redial import Target
 from gnsq_like.errors import ConnectionLost, NsqdError, NSQError
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
@@ -71,7 +71,7 @@ class Subscription:
 
     def __init__(
         self,
-        address: Address,
+        target: Target,
         topic_flow: TopicFlow,
         channel: str,
         flow: SubscriptionFlow,
@@ -79,10 +79,9 @@ class Subscription:
         hooks: HookRunner,
         options: ReaderOptions,
     ) -> None:
-        self.target = address
-        self.address = str(address)
+        self.target = target
+        self.address = str(target.address)
         self.topic_flow = topic_flow
-        self.topic = topic_flow.topic
         self.channel = channel
         self.msg_timeout = 0.0
         self.max_msg_timeout: float | None = None
@@ -114,6 +113,11 @@ class Subscription:
         return f"<Subscription {self.topic}/{self.channel} at {self.address}>"
 
     @property
+    def topic(self) -> str:
+        """Its topic."""
+        return self.target.topic
+
+    @property
     def alive(self) -> bool:
         """Whether answers still reach nsqd."""
         return self.connection.alive
@@ -129,7 +133,7 @@ class Subscription:
         :param on_close: called with (self, error) when the connection has ended, also if it never subscribed
         """
         connection = Connection(
-            self.target,
+            self.target.address,
             self._options,
             on_messages=self.receive,
             on_error=lambda connection, error: on_error(self, error),

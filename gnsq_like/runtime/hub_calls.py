@@ -20,12 +20,11 @@ from typing import Any
 import gevent
 from gevent import Greenlet, get_hub, monkey
 from gevent._hub_local import get_hub_if_exists
-from gevent.hub import Hub, Waiter
+from gevent.hub import Hub
 
 from gnsq_like.errors import NotRunning
 from gnsq_like.runtime import native, owner
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.timer import make_timer
 
 logger = logging.getLogger(__name__)
 
@@ -238,9 +237,9 @@ class CrossThreadWait:
             reply.link(lock.release)
             self._wait = partial(lock.acquire, True)
         else:
-            waiter: Any = Waiter(hub_handle.hub)
-            reply.link(partial(hub_handle.call, waiter.switch, None))
-            self._wait = partial(_wait_in_hub, hub_handle.hub.loop, waiter)
+            settled = PendingReply()
+            reply.link(partial(hub_handle.call, settled.settle))
+            self._wait = settled.wait
 
     def wait(self, timeout: float | None = None) -> bool:
         """Whether it was settled within ``timeout`` seconds. May switch, or block."""
@@ -249,16 +248,6 @@ class CrossThreadWait:
             if timeout is not None:
                 break
         return self._reply.done
-
-
-def _wait_in_hub(loop: Any, waiter: Any, seconds: float) -> None:
-    timer = make_timer(loop, seconds)
-    timer.start(waiter.switch, None)
-    try:
-        waiter.get()
-    finally:
-        timer.stop()
-        timer.close()
 
 
 def call_here(function: Callable[[], object]) -> Callable[[], object]:
