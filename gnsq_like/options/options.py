@@ -292,9 +292,6 @@ class ConnectionOptions:
     def __post_init__(self) -> None:
         for option in fields(self):
             check_option(option, getattr(self, option.name))
-        self._check_combinations()
-
-    def _check_combinations(self) -> None:
         if self.snappy and self.deflate:
             raise InvalidOption("deflate", self.deflate, "snappy is set too; nsqd accepts only one of the two")
         if self.tls_key is not None and self.tls_cert is None:
@@ -372,9 +369,9 @@ class DiscoveryOptions(ConnectionOptions):
         call=True,
     )
 
-    def _check_combinations(self) -> None:
-        # Not super(), as below.
-        ConnectionOptions._check_combinations(self)
+    def __post_init__(self) -> None:
+        # Not super(): a dataclass with slots is another class than the one super() was compiled for.
+        ConnectionOptions.__post_init__(self)
         if isinstance(self.address_map, Mapping):
             for listed, dialled in self.address_map.items():
                 for address in (listed, dialled):
@@ -457,7 +454,7 @@ class ProducerOptions(DiscoveryOptions):
     )
 
     def __post_init__(self) -> None:
-        # Not super(): a dataclass with slots is another class than the one super() was compiled for.
+        # Not super(), as above.
         DiscoveryOptions.__post_init__(self)
         if self.quorum is not None and self.quorum > self.replicas:
             raise InvalidOption("quorum", self.quorum, f"it must be at most replicas={self.replicas}")

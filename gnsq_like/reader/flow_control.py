@@ -71,7 +71,6 @@ class FlowControl:
         hooks: HookRunner,
         *,
         on_backoff: Callable[[str, int, float], object],
-        draw: Callable[[], float] = draw,
     ) -> None:
         self.settings = Settings(
             low_rdy_idle_timeout=options.low_rdy_idle_timeout,
@@ -83,8 +82,7 @@ class FlowControl:
         #: Plan in the hub's next iteration.
         self.plan_soon = Soon(hub_handle.hub.loop, self._account_and_plan)
         self._on_backoff = on_backoff
-        self._overdue = Overdue(hooks) if hooks.wants("on_timeout") else None
-        self._draw = draw
+        self._overdue = Overdue(hooks)
         self._steering = steering
         rate = steering.rate_limit
         #: None without a rate limit.
@@ -262,7 +260,7 @@ class FlowControl:
     def _plan(self, now: float) -> Plan[Subscription]:
         charges = [subscription.charge for subscription in self.subscriptions]
         most = 0 if self._steering.paused else self._steering.max_in_flight
-        settings, draw, limit = self.settings, self._draw, self._limit
+        settings, limit = self.settings, self._limit
         made = plan(
             charges,
             max_in_flight=most,
@@ -333,8 +331,7 @@ class FlowControl:
         self._stopped = True
         self._timer.cancel()
         self._turns_timer.cancel()
-        if self._overdue is not None:
-            self._overdue.stop()
+        self._overdue.stop()
 
     def _adjust_soon(self, subscription: Subscription) -> None:
         if not self._unsettled:
@@ -381,7 +378,7 @@ class FlowControl:
             for message in overdue:
                 subscription.topic_flow.backoff.inconclusive(subscription.in_flight[message], now)
             if overdue:
-                self._report_overdue(subscription, overdue)
+                self._overdue.add(subscription, overdue)
             due = subscription.level.due
             if due is not None and now >= due:
                 subscription.level.quiet(now)
@@ -393,7 +390,24 @@ class FlowControl:
         for subscription in self.subscriptions:
             subscription.adjust(now)  # what was reserved without a change of its share
 
-    def _report_overdue(self, subscription: Subscription, messages: list[Message]) -> None:
+    @property
+    def _slow_after(self) -> float:
+        return _SLOW if len(self.subscriptions) > 1 else math.inf
+
+
+class Overdue:
+    """Reports overdue messages: to the log, and to ``on_timeout`` when their time at nsqd is really over.
+
+    A message counts as overdue shortly before that, and may still be answered or touched.
+    """
+
+    def __init__(self, hooks: HookRunner) -> None:
+        self._hooks = hooks
+        self._messages: list[Message] = []
+        self._timer = Timer(self._check)
+
+    def add(self, subscription: Subscription, messages: list[Message]) -> None:
+        """Report these messages of one connection. Never switches."""
         logger.warning(
             "%d messages of %s/%s from %s were not answered within msg_timeout=%g s, the first of them %s; "
             "nsqd delivers them again",
@@ -405,29 +419,13 @@ class FlowControl:
             messages[0].id,
             extra=messages[0].log_fields,
         )
-        if self._overdue is not None:
-            self._overdue.add(messages)
+        if self._hooks.wants("on_timeout"):
+            self._messages += messages
+            self._watch()
 
-    @property
-    def _slow_after(self) -> float:
-        return _SLOW if len(self.subscriptions) > 1 else math.inf
-
-
-class Overdue:
-    """Calls ``on_timeout`` with overdue messages when their time at nsqd is really over.
-
-    A message counts as overdue shortly before that, and may still be answered or touched.
-    """
-
-    def __init__(self, hooks: HookRunner) -> None:
-        self._hooks = hooks
-        self._messages: list[Message] = []
-        self._timer = Timer(self._check)
-
-    def add(self, messages: list[Message]) -> None:
-        """Watch these messages. Never switches."""
-        self._messages += messages
-        self._timer.set_by(min(message.timeout_at for message in messages))
+    def _watch(self) -> None:
+        if self._messages:
+            self._timer.set_by(min(message.timeout_at for message in self._messages))
 
     def stop(self) -> None:
         """Report no more; twice is fine."""
@@ -442,5 +440,4 @@ class Overdue:
         for message in left:
             if message.timeout_at <= now:
                 self._hooks.call("on_timeout", message)
-        if self._messages:
-            self._timer.set_by(min(message.timeout_at for message in self._messages))
+        self._watch()
