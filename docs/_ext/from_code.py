@@ -127,7 +127,6 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
 
     from gnsq_like import Producer, Reader
     from gnsq_like.admin.history.alerts import down
-    from gnsq_like.admin.upstream.nodes import Node
     from gnsq_like.admin.upstream.overview import NodeTotal, Overview, add_node, read_stats
     from gnsq_like.admin.web.metrics import ClusterCollector
     from gnsq_like.contrib.prometheus import Metrics
@@ -137,6 +136,7 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     from gnsq_like.spark.staging.offsets import TopicChannel
     from gnsq_like.spark.watch.run_metrics import StatusCollector
     from gnsq_like.spark.watch.run_status import RunStatus
+    from gnsq_like.tools.nodes import Node
 
     registry = CollectorRegistry()
     collected = Metrics(registry)

@@ -33,6 +33,7 @@ from gnsq_like.cli.screen import Layout, View
 from gnsq_like.cli.tally import Tally, Verdict, body_of, number_of
 from gnsq_like.errors import HTTPError, NotRunning, PublishError
 from gnsq_like.server.daemon_process import DaemonProcess
+from gnsq_like.tools.figures import read_topics
 
 #: Columns from which on the table has its bars.
 _BAR_WIDTH = 76
@@ -322,18 +323,17 @@ class Demo:
         for daemon in self._cluster.running_nsqds:
             try:
                 with NsqdHTTPClient(daemon.http_address) as nsqd:
-                    stats = nsqd.stats(TOPIC, include_clients=False, include_mem=False)
+                    topics = read_topics(nsqd.stats(TOPIC, include_clients=False, include_mem=False))
             except HTTPError:
                 return None
-            for topic in stats["topics"]:
+            for topic in topics:
                 # Other channels do not count: nsq_tail makes one, for example.
-                ours = [channel for channel in topic["channels"] if channel["channel_name"] in waiting]
+                ours = [channel for channel in topic.channels if channel.channel_name in waiting]
                 for channel in ours:
-                    held = channel["depth"] + channel["deferred_count"]
-                    waiting[channel["channel_name"]] += held
-                    left += held + channel["in_flight_count"]
-                left += topic["depth"]
-                backlog += topic["depth"] + max((channel["depth"] for channel in ours), default=0)
+                    waiting[channel.channel_name] += channel.depth + channel.deferred_count
+                    left += channel.left
+                left += topic.depth
+                backlog += topic.depth + max((channel.depth for channel in ours), default=0)
         for each in self._channels:
             each.waiting = waiting[each.name]
         self._backlog = backlog

@@ -14,7 +14,8 @@ from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.topics import TOPIC
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.daemons import Daemons, Node
+    from gnsq_like.tools.daemons import Daemons
+    from gnsq_like.tools.nodes import Node
 
 HEADINGS = ("NSQD", "TCP", "HOST", "VERSION", "TOPICS", "TOMBSTONED", "NSQLOOKUPDS")
 DISPENSABLE = ("NSQLOOKUPDS", "TOMBSTONED", "VERSION", "TCP", "TOPICS")
@@ -32,14 +33,27 @@ def nodes(daemons: Daemons, as_json: bool, verbose: bool) -> None:
     found = result_of(daemons.nodes)
     warn(found.failures.values())
     if as_json:
-        print_json([*found.answers.values()])
+        print_json([*map(_json, found.answers.values())])
     else:
         print_table(HEADINGS, map(_row, found.answers.values()), DISPENSABLE)
 
 
+def _json(node: Node) -> dict[str, object]:
+    return {
+        "http_address": node.address,
+        "tcp_address": node.tcp_address,
+        "hostname": node.hostname,
+        "version": node.version,
+        "broadcast_address": node.broadcast_address,
+        "http_port": node.http_port,
+        "topics": dict(sorted(node.topics.items())),
+        "lookupds": [*node.lookupds],
+    }
+
+
 def _row(node: Node) -> list[Cell]:
     return [
-        node.http_address,
+        node.address,
         node.tcp_address,
         node.hostname,
         node.version,
@@ -63,7 +77,7 @@ def lookup(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
     warn(found.failures.values())
     if as_json:
         names = ("http_address", "tcp_address", "hostname", "version", "lookupds")
-        nodes = [{name: getattr(node, name) for name in names} for node in found.nodes]
+        nodes = [{name: _json(node)[name] for name in names} for node in found.nodes]
         print_json({"topic": topic, "channels": found.channels, "nodes": nodes})
         return
     click.echo(f"{topic}: {'channels ' + ', '.join(found.channels) if found.channels else 'no channel'}")
@@ -72,7 +86,7 @@ def lookup(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
         return
     click.echo()
     rows: list[list[Cell]] = [
-        [each.http_address, each.tcp_address, each.hostname, each.version, len(each.lookupds)] for each in found.nodes
+        [each.address, each.tcp_address, each.hostname, each.version, len(each.lookupds)] for each in found.nodes
     ]
     print_table(("NSQD", "TCP", "HOST", "VERSION", "NSQLOOKUPDS"), rows, ("NSQLOOKUPDS", "VERSION", "HOST"))
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-from gnsq_like import LookupdClient, NsqdHTTPClient, NsqdNode
-from gnsq_like.addresses import join_host_port
+from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPStatusError, InvalidAddress, NSQError, UsageError
-from gnsq_like.http.nsqd import NsqdInfo
 from gnsq_like.tools.figures import read_topics
+from gnsq_like.tools.nodes import Node, from_info, unite
 from gnsq_like.tools.rounds import Round, Upstreams
 from gnsq_like.tools.sources import Unreachable
 
@@ -37,23 +35,6 @@ class NotFound(NSQError):
 
     def __str__(self) -> str:
         return "; ".join([f"there is no {self.what}", *map(str, self.failures)])
-
-
-@dataclass
-class Node:
-    """An nsqd: as nsqlookupds know it, or as it describes itself."""
-
-    #: "host:port" of its HTTP API, which is its name for all commands.
-    http_address: str
-    tcp_address: str
-    hostname: str
-    version: str
-    broadcast_address: str
-    http_port: int
-    #: Its topics, and whether each is tombstoned.
-    topics: dict[str, bool] = field(default_factory=dict)
-    #: The nsqlookupds that know it.
-    lookupds: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -108,11 +89,14 @@ class Daemons:
         if not self.lookupd_http_addresses:
             found = self.ask_nsqds(self.nsqd_http_addresses, lambda client: (client.info(), _names(client)))
             require_any(found)
-            nodes = {address: _itself(address, *answer) for address, answer in found.answers.items()}
+            nodes = {
+                address: replace(from_info(address, info, topics), reached_at=address)
+                for address, (info, topics) in found.answers.items()
+            }
             return Round(nodes, found.failures)
         known = self.ask_lookupds(LookupdClient.nodes)
         require_any(known)
-        return Round(_united(known.answers), known.failures)
+        return Round({node.address: node for node in unite(known.answers)}, known.failures)
 
     def lookup(self, topic: str) -> Found:
         """What nsqlookupds know of a topic.
@@ -128,7 +112,7 @@ class Daemons:
         results = known.answers.values()
         return Found(
             sorted({channel for result in results for channel in result.channels}),
-            [*_united({address: result.producers for address, result in known.answers.items()}).values()],
+            unite({address: result.producers for address, result in known.answers.items()}),
             others.failures,
         )
 
@@ -146,7 +130,7 @@ class Daemons:
                 raise NotFound(f"topic {topic}", found.failures.values())
             return Round({address: address for address in having}, found.failures)
         known = self.lookup(topic)
-        addresses = sorted(node.http_address for node in known.nodes)
+        addresses = sorted(node.address for node in known.nodes)
         return Round({address: address for address in addresses}, known.failures)
 
 
@@ -159,40 +143,6 @@ def require_any(found: Round[_T]) -> None:
 def _names(client: NsqdHTTPClient, topic: str | None = None) -> set[str]:
     """The topics of an nsqd, or this one if it has it."""
     return {each.topic_name for each in read_topics(client.stats(topic, include_clients=False, include_mem=False))}
-
-
-def _itself(address: str, info: NsqdInfo, names: Iterable[str]) -> Node:
-    """An nsqd as it describes itself; one before 0.2.20 leaves out its address."""
-    own = urlsplit(address if "://" in address else f"//{address}").hostname or ""
-    host = (info.broadcast_address or own).removeprefix("[").removesuffix("]")
-    topics = dict.fromkeys(sorted(names), False)
-    http_port = info.http_port or 0
-    # It was reached there just now; its broadcast address may be known to others only.
-    tcp_address = join_host_port(own, info.tcp_port or 0)
-    return Node(address, tcp_address, info.hostname or host, info.version, host, http_port, topics)
-
-
-def _united(answers: Mapping[str, Iterable[NsqdNode]]) -> dict[str, Node]:
-    """The nsqds that nsqlookupds know, each once, by host name and address."""
-    found: dict[str, Node] = {}
-    for lookupd, nodes in answers.items():
-        for each in nodes:
-            new = Node(
-                each.http_address,
-                each.tcp_address,
-                each.hostname,
-                each.version,
-                each.broadcast_address,
-                each.http_port,
-            )
-            node = found.setdefault(each.http_address, new)
-            node.lookupds.append(lookupd)
-            tombstones = (*each.tombstones, *[False] * len(each.topics))
-            for topic, is_tombstoned in zip(each.topics, tombstones, strict=False):
-                node.topics[topic] = node.topics.get(topic, False) or is_tombstoned
-    for node in found.values():
-        node.topics = dict(sorted(node.topics.items()))
-    return dict(sorted(found.items(), key=lambda item: (item[1].hostname, item[0])))
 
 
 def check_node(node: str) -> str:

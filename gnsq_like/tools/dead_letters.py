@@ -17,7 +17,7 @@ from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
 from gnsq_like.errors import NSQError
 from gnsq_like.tools.counting import count_topic
 from gnsq_like.tools.daemons import Daemons, NotFound
-from gnsq_like.tools.figures import TopicFigures
+from gnsq_like.tools.figures import TopicFigures, read_topics
 from gnsq_like.tools.held_letters import CHANNEL, READER_OPTIONS, HeldLetters, name_of
 from gnsq_like.tools.sources import Unreachable
 
@@ -104,19 +104,18 @@ class _Place:
         if self.is_done:
             return
         before = self.received
-        topics = client.stats(self._queue.topic, include_mem=False)["topics"]
-        channels = [each for topic in topics for each in topic["channels"]]
-        [found] = [each for each in channels if each["channel_name"] == self._queue.channel] or [None]
+        topics = read_topics(client.stats(self._queue.topic, include_mem=False))
+        found = next((each for topic in topics if (each := topic.channel(self._queue.channel))), None)
         if found is None:
             self.is_done = self._connected
             return
-        waiting = found["depth"] + sum(topic["depth"] for topic in topics if not topic["paused"])
-        ours = [each for each in found["clients"] or () if each["client_id"] == self._client_id]
-        in_flight = sum(each["in_flight_count"] for each in ours)
+        waiting = found.depth + sum(topic.depth for topic in topics if not topic.paused)
+        ours = [each for each in found.clients or () if each["client_id"] == self._client_id]
+        in_flight = sum(int(each["in_flight_count"]) for each in ours)
         unanswered = self.reader.stats()["in_flight"]
         # What nsqd has sent has come, and it has no more, or sends no more.
         if ours and self.received == before and in_flight <= unanswered:
-            self.is_done = not waiting or found["paused"] or unanswered >= self._most
+            self.is_done = not waiting or found.paused or unanswered >= self._most
 
 
 class DeadLetterQueue:

@@ -8,7 +8,6 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import Any
 
 from gevent.event import Event
 
@@ -16,6 +15,7 @@ from gnsq_like import LookupdClient, Message, NsqdHTTPClient, NsqdNode
 from gnsq_like.addresses import join_host_port, parse_address
 from gnsq_like.errors import HTTPError, InvalidOption, NSQError
 from gnsq_like.tools.consuming import Consumption, Gathering, give_back, in_a_thread
+from gnsq_like.tools.figures import read_topics
 from gnsq_like.tools.sources import Source, Unreachable
 from gnsq_like.wire.names import is_ephemeral
 
@@ -202,10 +202,10 @@ class ChannelGuard:
         """The channels of a topic at an nsqd; None if it does not have the topic."""
         try:
             with NsqdHTTPClient(address, _TIMEOUT) as client:
-                topics: list[dict[str, Any]] = client.stats(topic, include_clients=False, include_mem=False)["topics"]
+                topics = read_topics(client.stats(topic, include_clients=False, include_mem=False))
         except HTTPError as exc:
             raise Unreachable({address: exc}) from exc
-        return [each["channel_name"] for each in topics[0]["channels"]] if topics else None
+        return [each.channel_name for each in topics[0].channels] if topics else None
 
     def _found(self, topic: str) -> list[str]:
         """The HTTP addresses of the nsqds that have the topic, according to the nsqlookupds."""

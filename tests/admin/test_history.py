@@ -27,11 +27,12 @@ from gnsq_like.admin.history.trend import (
     trend_of,
 )
 from gnsq_like.admin.options import AdminOptions
-from gnsq_like.admin.upstream.nodes import KEPT, Departures, Node
+from gnsq_like.admin.upstream.departures import KEPT, Departures
 from gnsq_like.admin.upstream.overview import ChannelTotal, NodeTotal, Overview, TopicTotal
 from gnsq_like.admin.web import words
 from gnsq_like.admin.web.drawing import chart
 from gnsq_like.errors import InvalidOption
+from gnsq_like.tools.nodes import Node
 
 START = 1_800_000_000.0
 
@@ -307,7 +308,7 @@ def test_what_needs_a_look_is_an_alert() -> None:
 
 
 def nsqd(name: str, *lookupds: str, **topics: bool) -> Node:
-    return Node(name, name, 4150, 4151, remote_addresses=[f"{each}/10.0.0.1:5" for each in lookupds], topics=topics)
+    return Node(name, name, 4150, 4151, lookupds=dict.fromkeys(lookupds, "10.0.0.1:5"), topics=topics)
 
 
 def test_an_nsqd_that_leaves_is_missed_until_it_returns_is_dismissed_or_a_day_has_passed() -> None:

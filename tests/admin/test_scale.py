@@ -14,10 +14,10 @@ import pytest
 from gnsq_like.admin.history.columns import COARSE_COUNT, Columns
 from gnsq_like.admin.history.trend import figures_of
 from gnsq_like.admin.upstream.cluster import MOST_CPU, Cluster
-from gnsq_like.admin.upstream.nodes import Node
 from gnsq_like.admin.upstream.overview import NodeStats, NodeTotal, Overview, add_node, read_stats
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient
+from gnsq_like.tools.nodes import Node
 from gnsq_like.tools.rounds import Upstreams
 from tests.support.large_cluster import CHANNELS, TOPICS, Stub, stats, stub_nsqds
 

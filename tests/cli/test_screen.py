@@ -3,10 +3,12 @@
 import io
 from dataclasses import dataclass
 
+import pytest
 from rich.console import Console
 from rich.text import Text
 
-from gnsq_like.cli.screen import Layout, LiveView
+from gnsq_like.cli.demo_run import DemoLayout
+from gnsq_like.cli.screen import Layout, LineView, LiveView, make_view
 
 CLEARED = "\x1b[2J"
 
@@ -37,3 +39,20 @@ def test_a_terminal_that_becomes_narrower_is_cleared() -> None:
     assert before.count("said before") == after.count("said before") == 1
     assert "at 3, 60 columns" in after
     assert "at 4, 60 columns" in after
+
+
+@pytest.mark.parametrize(
+    ("columns", "lines", "term", "kind"),
+    [
+        (80, 24, "xterm", LiveView),
+        (40, 24, "xterm", LineView),
+        (80, 5, "xterm", LineView),
+        (80, 24, "dumb", LineView),
+    ],
+)
+def test_a_small_or_dumb_terminal_shows_lines(
+    columns: int, lines: int, term: str, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FORCE_COLOR": 1, "COLUMNS": columns, "LINES": lines, "TERM": term}.items():
+        monkeypatch.setenv(name, str(value))
+    assert type(make_view(DemoLayout())) is kind

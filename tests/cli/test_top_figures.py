@@ -5,9 +5,9 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.admin.upstream.nodes import Node
 from gnsq_like.admin.upstream.overview import ChannelTotal, NodeTotal, Overview, TopicTotal
 from gnsq_like.cli.top_figures import KINDS, SPARK_LENGTH, Column, Row, Watch, in_order, sparkline
+from gnsq_like.tools.nodes import Node
 
 NUMBER = Column("DEPTH")
 

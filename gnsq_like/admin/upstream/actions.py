@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from gnsq_like.admin.upstream.cluster import Cluster
-from gnsq_like.admin.upstream.nodes import Node
 from gnsq_like.errors import HTTPRequestFailed
 from gnsq_like.http.nsqd import NsqdHTTPClient
+from gnsq_like.tools.nodes import Node
 from gnsq_like.tools.operations import change_at, create_at, delete_at
 from gnsq_like.tools.rounds import Round
 

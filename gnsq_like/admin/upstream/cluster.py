@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from gnsq_like.admin.upstream.nodes import REGISTERS_WITHIN, Departures, Node, from_info, from_lookupd, in_order, unite
+from gnsq_like.admin.upstream.departures import REGISTERS_WITHIN, Departures
 from gnsq_like.admin.upstream.overview import NodeStats, NodeTotal, Overview, add_node, read_stats
 from gnsq_like.admin.upstream.shared import Shared
 from gnsq_like.http.nsqd import NsqdHTTPClient, NsqdInfo
@@ -26,6 +26,7 @@ from gnsq_like.tools.figures import (
     sum_of_channels,
     sum_of_topics,
 )
+from gnsq_like.tools.nodes import Node, from_info, from_lookupd, in_order, unite
 from gnsq_like.tools.rounds import Round, UpstreamError, Upstreams
 
 _T = TypeVar("_T")
@@ -327,7 +328,9 @@ class Cluster:
         if self.has_lookupds:
             known = self._ask_lookupds(lambda client: client.lookup(topic), _FIRST_PART)
             nodes = {
-                node.http_address: from_lookupd(node) for each in known.answers.values() for node in each.producers
+                node.http_address: from_lookupd(node, lookupd)
+                for lookupd, each in known.answers.items()
+                for node in each.producers
             }
             return Found(list(nodes.values()), _without_unknown(known))
         found = self._ask_nsqds(lambda client: _with_topic(client, topic))
@@ -348,7 +351,7 @@ class Cluster:
 
 
 def _active_topics(node: NsqdNode) -> Iterable[str]:
-    return (topic for topic, is_tombstoned in from_lookupd(node).topics.items() if not is_tombstoned)
+    return (topic for topic, is_tombstoned in from_lookupd(node, "").topics.items() if not is_tombstoned)
 
 
 def _topic_names(client: NsqdHTTPClient) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gnsq_like.admin.upstream.nodes import Node
 from gnsq_like.http.decode import value_of
 from gnsq_like.tools.figures import ChannelFigures, TopicFigures, read_topics
+from gnsq_like.tools.nodes import Node
 
 
 @dataclass(slots=True)

@@ -55,10 +55,7 @@ def nodes_page(view: View) -> Page:
         LookupdRow(
             address,
             problem,
-            sum(
-                any(each.startswith(f"{address}/") for each in total.node.remote_addresses)
-                for total in view.overview.nodes
-            ),
+            sum(address in total.node.lookupds for total in view.overview.nodes),
         )
         for address, problem in view.overview.lookupds.items()
     ]

@@ -7,11 +7,11 @@ from typing import Any
 
 from gnsq_like.admin.history.trend import Trend, is_peek, states_of
 from gnsq_like.admin.upstream.cluster import MAX_AGE, TopicReport
-from gnsq_like.admin.upstream.nodes import place_of
 from gnsq_like.admin.upstream.overview import ChannelTotal
 from gnsq_like.admin.web.drawing import chart
 from gnsq_like.admin.web.pages.view import Page, View
 from gnsq_like.tools.figures import ChannelFigures, connected_seconds
+from gnsq_like.tools.nodes import place_of
 from gnsq_like.tools.rounds import UpstreamError
 
 #: Clients that a page shows; of more it shows those with most in flight.
