@@ -1,5 +1,6 @@
 """A test that outlives its time limit is named, and does not hang the run: hooks of pytest, which tests/conftest.py
-takes up. The limit is pytest-timeout's: ``timeout`` in setup.cfg, or the test's mark.
+takes up. The limit is pytest-timeout's: ``timeout`` in setup.cfg, or the test's mark. It is for tests that hang, not for
+machines that are busy: there it is longer.
 
 At its limit the test fails, in its own greenlet, even while that waits for others. pytest-timeout itself does not know
 greenlets: it raises in whichever greenlet runs just then, which ends that one, and the test may pass.
@@ -32,6 +33,11 @@ def grace(limit: float) -> float:
     return 5.0 + limit / 2
 
 
+def stretch() -> float:
+    """By how much a limit is longer, because so many processes wait for this machine's processors; at most 5."""
+    return min(5.0, max(1.0, os.getloadavg()[0] / (2 * (os.cpu_count() or 1))))
+
+
 _ending = pytest.StashKey[threading.Timer]()
 
 
@@ -44,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
     """pytest-timeout asks for this as a test begins, fixtures included, and calls ``item.cancel_timeout``."""
     main = gevent.getcurrent()
+    limit = settings.timeout * stretch()
     is_over = False
 
     def cancel() -> None:
@@ -53,7 +60,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
 
     def fail(in_main: bool = True) -> None:
         if not is_over:
-            failure = pytest.fail.Exception(f"still running after {settings.timeout:g} s")
+            failure = pytest.fail.Exception(f"still running after {limit:.0f} s")
             if in_main:
                 raise failure
             main.throw(failure)
@@ -68,11 +75,9 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
             gevent.get_hub().loop.run_callback(fail, False)
 
     signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, settings.timeout)
+    signal.setitimer(signal.ITIMER_REAL, limit)
     item.cancel_timeout = cancel  # type: ignore[attr-defined]
-    ending = item.stash[_ending] = threading.Timer(
-        settings.timeout + grace(settings.timeout), _end_the_process, [item, settings.timeout, main]
-    )
+    ending = item.stash[_ending] = threading.Timer(limit + grace(limit), _end_the_process, [item, limit, main])
     ending.daemon = True
     ending.start()
     return True
