@@ -90,12 +90,12 @@ class Settings:
         """The most turns a second of so many connections."""
         return max(self.turns_per_second, count / self.silent_round_longest)
 
-    def pace(self, count: int, seats: int, *, alone: bool) -> float:
+    def pace(self, count: int, seats: int, *, idle: bool) -> float:
         """Seconds from one turn to the next on each of the seats of so many silent connections.
 
-        :param alone: whether no connection is busy
+        :param idle: whether no connection is busy
         """
-        return seats * (self.low_rdy_idle_timeout / 2 / count if alone else 1 / self.turns(count))
+        return seats * (self.low_rdy_idle_timeout / 2 / count if idle else 1 / self.turns(count))
 
     def round(self, count: int) -> float:
         """Seconds in which each of so many silent connections gets a turn, if there are seats enough."""

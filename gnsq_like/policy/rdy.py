@@ -161,7 +161,7 @@ def _distribute(board: Board[K], charges: Sequence[Charge[K]]) -> None:
     elif len(silent) > min(board.limit, board.tokens) and not board.probes:
         seats = min(board.limit, board.tokens)
     if seats:
-        turns = _rotate(board, silent, seats, shared=shared, alone=not busy)
+        turns = _rotate(board, silent, seats, shared=shared, idle=not busy)
         _serve(board, busy, board.limit - seats)
         if board.room >= seats - turns.occupied:
             board.plan.turns = turns
@@ -213,11 +213,11 @@ def _silent_seats(board: Board[K], silent: Sequence[Charge[K]], busy: Sequence[C
     return 0, shared
 
 
-def _rotate(board: Board[K], silent: Sequence[Charge[K]], seats: int, *, shared: float, alone: bool) -> SilentTurns[K]:
+def _rotate(board: Board[K], silent: Sequence[Charge[K]], seats: int, *, shared: float, idle: bool) -> SilentTurns[K]:
     """Turns of the silent connections; none while max_in_flight is exceeded."""
     room = max(0, board.max_in_flight - sum(charge.in_flight for charge in board.charges))
     turns = SilentTurns(
-        silent, min(seats, room), shared=shared, now=board.now, draw=board.draw, alone=alone, is_read=board.is_read
+        silent, min(seats, room), shared=shared, now=board.now, draw=board.draw, idle=idle, is_read=board.is_read
     )
     for charge, rdy in turns.tick(board.now, board.room):
         board.grant(charge, rdy)

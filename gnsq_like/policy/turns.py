@@ -57,7 +57,7 @@ class SilentTurns(Generic[K]):
 
     :param shared: seconds of a round if busy connections use the seat too: a turn then ends in any case, and each
         connection has one in a round at most. Otherwise 0
-    :param alone: whether no connection is busy
+    :param idle: whether no connection is busy
     :param is_read: see `plan`
     """
 
@@ -69,16 +69,16 @@ class SilentTurns(Generic[K]):
         shared: float,
         now: float,
         draw: Callable[[], float],
-        alone: bool = False,
+        idle: bool = False,
         is_read: Callable[[K], bool] = lambda _: True,
     ) -> None:
         self._seats = seats
         self._shared = shared
         #: seconds that a turn and its settling time take, or as long as they need if that is longer; not while a
         #: connection waits for its first turn
-        self._pace = charges[0].settings.pace(len(charges), seats, alone=alone) if charges and not shared else 0.0
+        self._pace = charges[0].settings.pace(len(charges), seats, idle=idle) if charges and not shared else 0.0
         #: seconds between two ticks at least, then
-        self._between = min(TOGETHER * self._pace, TOGETHER_LONGEST) if alone else 0.0
+        self._between = min(TOGETHER * self._pace, TOGETHER_LONGEST) if idle else 0.0
         #: (end of the turn, charge), the earliest first
         self._holders: list[tuple[float, Charge[K]]]
         self._is_read = is_read

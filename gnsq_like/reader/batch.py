@@ -228,7 +228,7 @@ def _finish(messages: list[Message]) -> None:
                 message.answer = "FIN"
                 done.append(message)
     for source, group in groupby(done, _source_of):
-        source.finish_all(list(group))
+        source.finish(list(group))
 
 
 def _fields(messages: list[Message]) -> dict[str, object]:

@@ -174,7 +174,7 @@ class Limits:
             message._leave()
         elif message.answer is None:
             message.answer = "FIN"
-            message._source.finish_unhandled(message, outcome)
+            message._source.finish([message], outcome)
         return True
 
 

@@ -101,8 +101,8 @@ class Subscriptions:
         #: What is connected, and what was since the start.
         self.table: dict[Target, Subscription] = {}
         self._were_connected: set[Target] = set()
-        #: Whether the Reader stops: nothing is made, renewed or ended any more but by it.
-        self.are_final = False
+        #: Whether the Reader stops, which alone ends connections then; none is made any more.
+        self.is_stopping = False
         self._poller = self._make_poller(clients) if clients else None
         self._redialer: Redialer[Target] = Redialer(
             [Target(address, topic) for address in setup.nsqds for topic in setup.topics.names],
@@ -152,7 +152,7 @@ class Subscriptions:
     # -- which there are ----------------------------------------------------------------------------
 
     def _found(self, targets: list[Target], complete: bool, began: float) -> float | None:
-        if self.are_final:
+        if self.is_stopping:
             return None
         if self._setup.topics.pattern is not None:
             self._follow(targets, complete)
@@ -172,7 +172,7 @@ class Subscriptions:
 
     def _gone(self, targets: list[Target]) -> None:
         """End the connections to these, which are gone, in order. Never switches."""
-        if self.are_final:
+        if self.is_stopping:
             return
         self._redialer.forget(targets)
         for target in targets:
@@ -255,7 +255,7 @@ class Subscriptions:
         self._report(subscription.address, error)
         unknown = error.code in ("E_FIN_FAILED", "E_REQ_FAILED") and error.detail.endswith(_UNKNOWN)
         unknown = unknown and not subscription.timeouts.was_overdue(error)
-        if unknown and not self.are_final and subscription.drained is None:
+        if unknown and not self.is_stopping and subscription.drained is None:
             logger.info("%r is renewed, because nsqd may count a message in flight that is answered", subscription)
             # Now: several answers may be refused in one read.
             gevent.spawn(self._release, subscription, subscription.begin_to_end(), handle_first=True)
@@ -376,7 +376,7 @@ class Running:
             self._stop.hasten(time.monotonic() + timeout)
         elif not self.stopped.done:
             self._stop = Stop(self._setup.name, self.flow, self.handlers, time.monotonic() + timeout)
-            self._subscriptions.are_final = True
+            self._subscriptions.is_stopping = True
             self._stop.begin(list(self._table.values()))
             # In a greenlet of its own, so that a killed caller of stop() does not interrupt it.
             gevent.spawn(self._end, self._stop)

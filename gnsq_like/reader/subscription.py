@@ -236,20 +236,20 @@ class Subscription:
 
     # -- answers, from any thread -------------------------------------------------------------------
 
-    def finish(self, message: Message) -> None:
-        """FIN, in one write with all others of this iteration of the hub. Never switches."""
-        if native.thread_id() != self._thread:
-            self._flow.hub_handle.call(self.finish, message)
-            return
-        self.finished.append(message)
-        if not self.is_write_due:
-            self.write_soon()
+    def finish(self, messages: list[Message], outcome: Outcome = Outcome.HANDLED) -> None:
+        """FIN. Never switches.
 
-    def finish_all(self, messages: list[Message]) -> None:
-        """As :meth:`finish`, for several messages of this subscription, in its thread. Never switches."""
-        self.finished += messages
-        if not self.is_write_due:
-            self.write_soon()
+        For messages that were handled, in one write with all others of this iteration of the hub. Those that are given
+        up or too old are no success for backoff.
+        """
+        if native.thread_id() != self._thread:
+            self._flow.hub_handle.call(self.finish, messages, outcome)
+        elif outcome is not Outcome.HANDLED:
+            self._finish(messages, outcome)
+        else:
+            self.finished += messages
+            if not self.is_write_due:
+                self.write_soon()
 
     def write_soon(self) -> None:
         """Account and write the FINs of ``finished`` in the hub's next iteration. Never switches."""
@@ -262,10 +262,6 @@ class Subscription:
         if self.finished:
             finished, self.finished = self.finished, []
             self._finish(finished, Outcome.HANDLED)
-
-    def finish_unhandled(self, message: Message, outcome: Outcome) -> None:
-        """FIN for a message that is given up or too old, which is no success for backoff. Never switches."""
-        self._finish([message], outcome)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """REQ. Never switches."""

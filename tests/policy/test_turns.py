@@ -84,7 +84,7 @@ def test_when_a_connection_on_a_shared_seat_is_due() -> None:
 
 
 def test_while_none_is_busy_each_has_a_turn_within_half_of_low_rdy_idle_timeout() -> None:
-    turns = SilentTurns([silent("a", -2.0), silent("b")], 1, shared=0.0, now=0.0, draw=random.random, alone=True)
+    turns = SilentTurns([silent("a", -2.0), silent("b")], 1, shared=0.0, now=0.0, draw=random.random, idle=True)
     log = run(turns, 10.0)
     assert [(key, rdy) for _, key, rdy in log] == [("a", 1), ("a", 0), ("b", 1), ("b", 0)] * 2 + [("a", 1)]
     assert 4.5 < log[4][0] < 5.0
@@ -94,7 +94,7 @@ def test_while_none_is_busy_many_turns_end_together() -> None:
     charges = [silent(n, -random.Random(n).random()) for n in range(1000)]
     for each in charges[:200]:
         each.sent(1, each.waiting_since)  # at different times
-    turns = SilentTurns(charges, 200, shared=0.0, now=0.0, draw=random.random, alone=True)
+    turns = SilentTurns(charges, 200, shared=0.0, now=0.0, draw=random.random, idle=True)
     times = [when for when, _, _ in run(turns, 5.0)]
     assert len(times) > 2 * 5 * 195
     assert len(set(times)) <= 1 + 5 / 0.05
@@ -103,7 +103,7 @@ def test_while_none_is_busy_many_turns_end_together() -> None:
 def test_a_first_turn_does_not_wait_for_others() -> None:
     """Also while none is busy: turns are short until each connection had one."""
     charges = [Charge(n, 0.0, SETTINGS) for n in range(20)]
-    log = run(SilentTurns(charges, 2, shared=0.0, now=0.0, draw=random.random, alone=True), 10 * 0.03)
+    log = run(SilentTurns(charges, 2, shared=0.0, now=0.0, draw=random.random, idle=True), 10 * 0.03)
     assert {key for _, key, rdy in log if rdy} == set(range(20))
 
 
@@ -117,14 +117,14 @@ def test_the_room_limits_what_begins() -> None:
     count=st.integers(1, 30),
     seats=st.integers(1, 5),
     round_trips=st.lists(st.sampled_from([0.0, 0.001, 0.02]), min_size=30, max_size=30),
-    alone=st.booleans(),
+    idle=st.booleans(),
 )
 def test_never_more_than_the_seats_and_everyone_within_a_round(
-    count: int, seats: int, round_trips: list[float], alone: bool
+    count: int, seats: int, round_trips: list[float], idle: bool
 ) -> None:
     charges = [silent(n, -random.Random(n).random(), round_trips[n]) for n in range(count)]
-    turns = SilentTurns(charges, seats, shared=0.0, now=0.0, draw=random.Random(1).random, alone=alone)
-    pace = SETTINGS.pace(count, seats, alone=alone)
+    turns = SilentTurns(charges, seats, shared=0.0, now=0.0, draw=random.Random(1).random, idle=idle)
+    pace = SETTINGS.pace(count, seats, idle=idle)
     spans = [max(pace, SETTINGS.silent(c.round_trip) + SETTINGS.settling(c.round_trip)) for c in charges]
     a_round = 1.5 * sum(spans) / seats + 2 * max(spans)  # longer turns may bunch on one seat
     begun: dict[object, float] = {charge.key: 0.0 for charge in charges}

@@ -47,15 +47,9 @@ class Source:
     def write_soon(self) -> None:
         raise AssertionError("it is due")
 
-    def finish(self, message: Message) -> None:
-        self.answers.append(("finish", message.id))
-
-    def finish_all(self, messages: list[Message]) -> None:
-        for message in messages:
-            self.finish(message)
-
-    def finish_unhandled(self, message: Message, outcome: Outcome) -> None:
-        self.answers.append((outcome.name, message.id))
+    def finish(self, messages: list[Message], outcome: Outcome = Outcome.HANDLED) -> None:
+        name = "finish" if outcome is Outcome.HANDLED else outcome.name
+        self.answers += [(name, message.id) for message in messages]
 
     def drop(self, message: Message) -> None:
         message.answer = "LOST"
