@@ -246,16 +246,13 @@ class Destination:
             self.blocked = True
             self._connect_if_due(now)
             return False
-        if connection.lease is not None:
-            connection.lease.recall()
-        if now - connection.last_received_at > self._options.heartbeat_interval:
-            # This thread has not read for long; nsqd may have closed the connection.
-            connection.catch_up()
+        if connection.lease is not None or now - connection.last_received_at > self._options.heartbeat_interval:
+            self.recall()
+            connection.catch_up()  # this thread has not read for long; nsqd may have closed the connection
         if (
-            connection.lease is not None
+            (connection.unanswered and self._is_full(connection))
+            or connection.lease is not None
             or not connection.alive
-            or len(connection.unanswered) >= self._options.max_pending_count
-            or connection.unanswered_bytes >= self._options.max_pending_bytes
         ):
             self.blocked = True
             return False
@@ -268,6 +265,12 @@ class Destination:
         else:
             publish.sent_to = None
         return True
+
+    def _is_full(self, connection: Connection) -> bool:
+        return (
+            len(connection.unanswered) >= self._options.max_pending_count
+            or connection.unanswered_bytes >= self._options.max_pending_bytes
+        )
 
     def why(self) -> str:
         """Why nothing can be sent to it, for an error's text."""

@@ -83,9 +83,10 @@ class TcpTransport:
         :raises OSError: if the socket fails
         """
         try:
-            return int(self.bare.send(data))
+            sent: int = self.bare.send(data)
         except BlockingIOError:
             return 0
+        return sent
 
     def has_input(self) -> bool:
         """Whether a read would return at once: bytes, the end of the stream or an error. Never switches."""
