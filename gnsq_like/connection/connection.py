@@ -1,15 +1,15 @@
-"""One connection to one nsqd: transport + session + outbox, and one greenlet that reads.
+"""One connection to one nsqd: transport + session + outbox.
 
 Reader, Producer and the Spark source build on it. It reports to its owner by callbacks: it answers heartbeats, passes
 on the messages of each read as one list, and detects a dead peer.
 
-Greenlets: the caller of :meth:`Connection.connect` dials and negotiates; after that the reader greenlet alone receives,
-runs the callbacks and, at the end, cleans up. Writes belong to the outbox. A failure detected elsewhere (a write in the
-hub, the liveness timer) is thrown into the reader greenlet, so that a connection ends in one place: ``_read``.
+The caller of :meth:`Connection.connect` dials and negotiates. After that the hub calls ``_take_in`` whenever nsqd has
+sent something; a greenlet that waits for it would cost two switches for each answer. Writes belong to the outbox.
+Whatever ends a connection calls ``_stop``, so that it ends in one place: ``_tear_down``, in a greenlet of its own.
 
 A signal handler may raise anywhere here. The rule is: what interrupts code that changes the session, the outbox or the
 transport ends the connection, so that its owner makes another, and is raised (``publish``, ``_put``, ``_take_in``,
-``_read``, ``Outbox.flush``); and what it may have kept from being done at all is done a second later (``_look``).
+``Outbox.flush``); and what it may have kept from being done at all is done a second later (``_look``).
 
 The end, in order: 1. no further command is accepted; 2. the socket is closed; 3. unanswered commands get their error;
 4. ``on_close`` is called, once.
@@ -72,15 +72,6 @@ logger = logging.getLogger(__name__)
 
 #: The shortest validity of an auth server's response, in seconds: its ttl is a whole number (docs/internals 1.4).
 _LEAST_TTL = 1.0
-#: Seconds for which the reader greenlet reads before it yields to the hub; see ``worker_pool.SLICE``.
-_SLICE = 0.010
-
-
-class _Stop(BaseException):
-    """Thrown into the reader greenlet to end it; ``error`` is None if :meth:`Connection.close` was called."""
-
-    def __init__(self, error: NSQError | None) -> None:
-        self.error = error
 
 
 def _ignore(*_: object) -> None: ...
@@ -91,10 +82,8 @@ class Life(enum.Enum):
 
     NEW = "not connected"
     CONNECTING = "connecting"
-    #: Connected, and its reader greenlet is about to begin.
     OPEN = "open"
-    READING = "reading"
-    #: Its reader greenlet is about to end it.
+    #: A greenlet is about to end it.
     ENDING = "ending"
     CLOSED = "closed"
     #: It belongs to the parent of this process, or its thread has ended: nothing of it runs here.
@@ -105,8 +94,7 @@ class Life(enum.Enum):
 _NEXT = {
     Life.NEW: {Life.CONNECTING, Life.ENDING},
     Life.CONNECTING: {Life.OPEN, Life.ENDING},
-    Life.OPEN: {Life.READING, Life.ENDING, Life.LET_GO},
-    Life.READING: {Life.ENDING, Life.LET_GO},
+    Life.OPEN: {Life.ENDING, Life.LET_GO},
     Life.ENDING: {Life.CLOSED, Life.LET_GO},
     Life.CLOSED: set(),
     Life.LET_GO: set(),
@@ -129,7 +117,7 @@ class Connection:
     :param on_error: called with (connection, error) when nsqd reports that a FIN, REQ or TOUCH failed
     :param on_close: called with (connection, error) when the connection has ended; error is None after :meth:`close`
 
-    The callbacks run in the reader greenlet and must not switch greenlets.
+    ``on_messages`` and ``on_answers`` run in the hub, the others in a greenlet; none may switch greenlets.
     """
 
     def __init__(
@@ -164,10 +152,8 @@ class Connection:
         self.rdy: int = 0
         #: Seconds from IDENTIFY or SUB to its reply, the lowest seen; an estimate of the network's round trip.
         self.round_trip: float = 0.0
-        #: Monotonic time of the last bytes from nsqd; written by the reader greenlet.
+        #: Monotonic time of the last bytes from nsqd.
         self.last_received_at: float = 0.0
-        #: Monotonic time of its last read for which the hub polled the sockets.
-        self.polled_at: float = 0.0
         self._state = Life.NEW
         #: Whether commands may be sent: while it is open, until nsqd has refused a publish.
         self.alive: bool = False
@@ -175,7 +161,8 @@ class Connection:
         self.lease: Lease | None = None
         #: Why the connection ended; None while it is open, or after :meth:`close`.
         self.error: NSQError | None = None
-        self._reader: Any = None
+        #: The greenlet that ends it.
+        self._ending: Any = None
         #: The following three are set by connect(), before it is OPEN.
         self._transport: TcpTransport | LayeredTransport
         self._outbox: Outbox
@@ -193,7 +180,7 @@ class Connection:
         if state not in _NEXT[self._state]:
             return False
         self._state = state
-        self.alive = state in (Life.OPEN, Life.READING)
+        self.alive = state is Life.OPEN
         return True
 
     def connect(self) -> Negotiated:
@@ -222,15 +209,14 @@ class Connection:
         loop = gevent.get_hub().loop
         transport = self._transport = handshake.transport
         self._outbox = Outbox(transport, loop, self._write_failed)
-        self._reader = InnerGreenlet.spawn(self._read)
         options = self.options
         self._liveness = Liveness(
             loop, transport, self._outbox, options, lambda: self.last_received_at, self._stop, self._look
         )
         self._enter(Life.OPEN)
         owner.register(self, Connection.let_go)
-        if handshake.early:
-            self._take_in(handshake.early)
+        self._take_in(handshake.early)
+        self._watch()
         return self.negotiated
 
     def close(self) -> None:
@@ -242,26 +228,23 @@ class Connection:
         if self.alive:
             self._outbox.flush()
         self._stop(None)
-        if self._state is not Life.LET_GO and self._reader not in (None, gevent.getcurrent()):
-            self._reader.join()
+        if self._ending is not None and gevent.getcurrent() not in (self._ending, gevent.get_hub()):
+            self._ending.join()
 
     def _stop(self, why: NSQError | str | None) -> None:
-        """Make the reader greenlet end the connection. Never switches."""
-        # One that has not begun could not catch the exception; it looks at the state first.
-        is_reading = self._state is Life.READING
+        """Have a greenlet end the connection. Never switches."""
+        was_open = self._state is Life.OPEN
         if self._enter(Life.ENDING):
             self.error = ConnectionLost(self.address, why) if isinstance(why, str) else why
-            if is_reading:
-                self._reader.kill(_Stop(self.error), block=False)
-            elif self._reader is None:
+            if was_open:
+                self._ending = InnerGreenlet.spawn(self._tear_down)
+            else:
                 self._enter(Life.CLOSED)
 
     def _look(self) -> None:
         """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
-        if self._reader.ready():
-            self._tear_down(ConnectionLost(self.address, "its greenlet was interrupted"))
-        elif self._state is Life.ENDING:
-            self._reader.kill(_Stop(self.error), block=False)
+        if self._state is Life.ENDING:
+            self._ending = InnerGreenlet.spawn(self._tear_down)
         elif not self._outbox.idle:
             self._outbox.flush()
 
@@ -279,41 +262,8 @@ class Connection:
             watching.close()
         self._transport.abandon(loop_lives)
 
-    def _read(self) -> None:
-        """The reader greenlet: all input, and the end of the connection."""
-        error: NSQError | None = None
-        try:
-            if not self._enter(Life.READING):
-                raise _Stop(self.error)
-            while True:
-                had_turn = self._transport.drained
-                data = self._transport.receive()
-                now = self.last_received_at = time.monotonic()
-                if had_turn:
-                    self.polled_at = now
-                if not data:
-                    error = ConnectionLost(self.address, "nsqd closed it")
-                    break
-                self._process(self._session.receive(data))
-                if self.lease is not None:
-                    self.lease.over.wait()
-                if now > self.polled_at + _SLICE:
-                    # Full reads never yield to the hub. Waiting for our own socket now, with no data in hand, makes
-                    # it poll all sockets and adds no delay.
-                    self._transport.drained = True
-        except BaseException as exc:
-            error = self._lost_by(exc)
-            if not isinstance(exc, _Stop | gevent.GreenletExit | Exception):
-                raise
-        finally:
-            self._tear_down(error)
-
-    def _lost_by(self, exc: BaseException, doing: str = "") -> NSQError | None:
+    def _lost_by(self, exc: BaseException, doing: str = "") -> NSQError:
         """Why the connection ends after this exception."""
-        if isinstance(exc, _Stop):
-            return exc.error
-        if isinstance(exc, gevent.GreenletExit):
-            return ConnectionLost(self.address, "its greenlet was killed")
         if isinstance(exc, OSError | ProtocolError | NsqdError | NegotiationFailed):
             reason = doing + (getattr(exc, "strerror", None) or str(exc))
         else:
@@ -325,11 +275,10 @@ class Connection:
         lost.__cause__ = exc.with_traceback(None)
         return lost
 
-    def _tear_down(self, error: NSQError | None) -> None:
-        if self._state is Life.LET_GO:
+    def _tear_down(self) -> None:
+        """The end of the connection. Never switches."""
+        if self._state is not Life.ENDING:
             return
-        self._enter(Life.ENDING)
-        self.error = self.error or error
         if self.lease is not None:
             self.lease.end()
         self._outbox.close()
@@ -358,6 +307,11 @@ class Connection:
 
     # -- input --------------------------------------------------------------------------------------
 
+    def _watch(self) -> None:
+        """Have the hub take in what nsqd sends, one read in each iteration, so that each socket has its turn."""
+        if self.alive:
+            self._transport.watch(self._take_in)
+
     def _process(self, events: list[Event[PendingReply]]) -> None:
         """The events of one read. Never switches."""
         has_answers = False
@@ -375,17 +329,21 @@ class Connection:
                 self.alive = False  # nsqd closes the connection: a caller that sees the error must not publish here
                 event.token.failed(self._refusal(event.error))
             elif isinstance(event, CommandFailed):
-                logger.info("nsqd at %s: %s", self.address, event.error)
-                self._on_error(self, event.error)
+                InnerGreenlet.spawn(self._command_failed, event.error)  # what handles the log may wait
             elif isinstance(event, Authorized):
                 self.authorized = event
             elif isinstance(event, Subscribed | CloseWait):
                 assert self._subscription_reply is not None
                 self._subscription_reply.settle()
             elif isinstance(event, Broken):
-                raise _Stop(self._lost_by(event.error))
+                self._stop(self._lost_by(event.error))
+                return
         if has_answers:
             self._on_answers(self)
+
+    def _command_failed(self, error: NsqdError) -> None:
+        logger.info("nsqd at %s: %s", self.address, error)
+        self._on_error(self, error)
 
     def _refusal(self, error: NsqdError) -> NSQError:
         """The error of a publish that nsqd answered with this one."""
@@ -408,27 +366,32 @@ class Connection:
 
         For a thread that did not run its hub for long: ``alive`` is False afterwards if nsqd closed the connection.
         """
-        self._take_in([])
+        while self._take_in():
+            pass
 
-    def _take_in(self, events: list[Event[PendingReply]]) -> None:
-        """Process ``events``, then further input that has arrived. Never switches."""
-        while self.alive and self.lease is None:
-            try:
-                if not events:
-                    data = self._transport.receive_now()
-                    if data is None:
-                        return
-                    self.last_received_at = time.monotonic()
-                    if not data:
-                        self._stop("nsqd closed it")
-                        return
-                    events = self._session.receive(data)
-                self._process(events)
-                events = []
-            except BaseException as exc:
-                self._stop(self._lost_by(exc))
-                if not isinstance(exc, _Stop | Exception):
-                    raise
+    def _take_in(self, events: list[Event[PendingReply]] | None = None) -> bool:
+        """Process ``events``, or those of one read. Never switches.
+
+        :returns: False if no input has arrived, or none may be read
+        """
+        if not self.alive or self.lease is not None:
+            return False
+        try:
+            if events is None:
+                data = self._transport.receive_now()
+                if data is None:
+                    return False
+                self.last_received_at = time.monotonic()
+                if not data:
+                    self._stop("nsqd closed it")
+                    return False
+                events = self._session.receive(data)
+            self._process(events)
+        except BaseException as exc:
+            self._stop(self._lost_by(exc))
+            if not isinstance(exc, Exception):
+                raise
+        return True
 
     # -- a lease --------------------------------------------------------------------------------------
 
@@ -446,13 +409,14 @@ class Connection:
         :param tick: see ``lease.TICK``
         :returns: None if that is not possible now, or never
         """
-        # The reader greenlet waits for the end of the lease: only it may lend.
-        if not self.alive or self._reader is not gevent.getcurrent():
-            return None
         # TLS and codecs have states of their own.
-        if not isinstance(self._transport, TcpTransport) or not self._session.at_rest or not self._outbox.idle:
+        if not self.alive or not isinstance(self._transport, TcpTransport):
             return None
+        if not self._session.at_rest or not self._outbox.idle:
+            return None
+        self._transport.unwatch()
         self.lease = Lease(self, self._transport.bare, thread, owner, quiet, patience, tick)
+        self.lease.over.link(self._watch)
         return self.lease
 
     def take_back(self, command: bytes, reply: PendingReply, sent: int, received: bytes) -> None:

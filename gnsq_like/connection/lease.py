@@ -2,7 +2,7 @@
 
 To hand a publish over to the connection's thread, and its answer back, takes two wake-ups of a thread: a third of the
 time of a small publish. During a lease the connection's own thread, the owner, neither reads nor writes. A lease begins
-in the reader greenlet, while nothing is unanswered (``Connection.lend``). It ends, and the connection is as if the
+after a read, while nothing is unanswered (``Connection.lend``). It ends, and the connection is as if the
 owner had sent the publish under way, when
 
 - anything but exactly one OK arrives, or nothing within PATIENCE: the borrower gives back what it has read

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sized
 from typing import Any, Protocol
 
 import gevent
@@ -34,6 +35,14 @@ _HANGING = 1.0
 _MOST_TRIES = 5
 
 
+class Borrower(Protocol):
+    """The part of the pool that finds a lone caller."""
+
+    row: int
+
+    def answered(self, connection: Connection) -> None: ...
+
+
 class DestinationOwner(Protocol):
     """The pool that a destination belongs to. Nothing here switches."""
 
@@ -42,9 +51,12 @@ class DestinationOwner(Protocol):
     hooks: HookRunner
     several: bool
 
+    @property
+    def awaited(self) -> Sized: ...
+    @property
+    def lone_caller(self) -> Borrower: ...
     def lost(self, destination: Destination, error: NSQError | None) -> None: ...
     def changed(self) -> None: ...
-    def answered(self, connection: Connection) -> None: ...
 
 
 class Destination:
@@ -209,16 +221,17 @@ class Destination:
         return pause
 
     def _answered(self, connection: Connection) -> None:
-        # In the connection's greenlet, once per read.
+        # Once per read.
         self._tries.count = 0
-        if self.blocked:
+        pool = self._pool
+        if self.blocked or pool.awaited:
             self.blocked = False
-            self._pool.changed()
-        else:
-            self._pool.answered(connection)
+            pool.changed()
+        elif pool.lone_caller.row:
+            pool.lone_caller.answered(connection)
 
     def _lost(self, connection: Connection, error: NSQError | None) -> None:
-        # In the connection's greenlet, at its end.
+        # At the connection's end.
         if connection is self.connection:
             self.failure = error
         elif error is None:
@@ -246,16 +259,13 @@ class Destination:
             self.blocked = True
             self._connect_if_due(now)
             return False
-        if connection.lease is not None:
-            connection.lease.recall()
-        if now - connection.last_received_at > self._options.heartbeat_interval:
-            # This thread has not read for long; nsqd may have closed the connection.
-            connection.catch_up()
+        if connection.lease is not None or now - connection.last_received_at > self._options.heartbeat_interval:
+            self.recall()
+            connection.catch_up()  # this thread has not read for long; nsqd may have closed the connection
         if (
-            connection.lease is not None
+            (connection.unanswered and self._is_full(connection))
+            or connection.lease is not None
             or not connection.alive
-            or len(connection.unanswered) >= self._options.max_pending_count
-            or connection.unanswered_bytes >= self._options.max_pending_bytes
         ):
             self.blocked = True
             return False
@@ -268,6 +278,12 @@ class Destination:
         else:
             publish.sent_to = None
         return True
+
+    def _is_full(self, connection: Connection) -> bool:
+        return (
+            len(connection.unanswered) >= self._options.max_pending_count
+            or connection.unanswered_bytes >= self._options.max_pending_bytes
+        )
 
     def why(self) -> str:
         """Why nothing can be sent to it, for an error's text."""

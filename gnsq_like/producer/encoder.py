@@ -85,7 +85,7 @@ class Encoder:
     def pub(self, topic: str, body: bytes) -> bytes:
         """PUB of a checked body. Raises InvalidName."""
         head = self._heads.get(topic) if type(topic) is str else None
-        return b"%b%b%b" % (head or self.head(topic), _pack_size(len(body)), body)
+        return b"".join((head or self.head(topic), _pack_size(len(body)), body))
 
     def dpub(self, topic: str, defer: float, body: bytes) -> bytes:
         """DPUB of a checked body, after ``defer`` seconds. Raises InvalidName, InvalidOption."""

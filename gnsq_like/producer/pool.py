@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from gnsq_like.addresses import Address
-from gnsq_like.connection.connection import Connection
 from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.batching import Batching, Submit
@@ -70,8 +69,8 @@ class Pool:
         self.counts = counts
         #: The publishes of this hub's greenlets that are done.
         self.awake: Gathering[Publish] = Gathering(self.hub.loop, resume)
-        #: Replies, and the conditions under which they are settled.
-        self._awaited: list[tuple[PendingReply, Callable[[], bool]]] = []
+        #: Replies, and the conditions under which they are settled; looked at after each answer.
+        self.awaited: list[tuple[PendingReply, Callable[[], bool]]] = []
         #: Sends a publish or a batch: ``submit``, or copies of it by that.
         self.send: Submit = self.submit
         if options.replicas > 1:
@@ -164,18 +163,18 @@ class Pool:
     def when(self, condition: Callable[[], bool], reply: PendingReply | None = None) -> PendingReply:
         """Settle ``reply``, or a new one, as soon as the condition holds; returns it. Never switches."""
         reply = reply or PendingReply()
-        self._awaited.append((reply, condition))
+        self.awaited.append((reply, condition))
         self.changed()
         return reply
 
     def _check_awaited(self) -> None:
-        if self._awaited:
-            awaited, self._awaited = self._awaited, []
+        if self.awaited:
+            awaited, self.awaited = self.awaited, []
             for reply, condition in awaited:
                 if condition():
                     reply.settle()
                 else:
-                    self._awaited.append((reply, condition))
+                    self.awaited.append((reply, condition))
 
     def has_room(self) -> bool:
         """Whether a publish that finds no connection may be queued."""
@@ -196,21 +195,14 @@ class Pool:
         held = 0 if self.batching is None else self.batching.held
         return len(self._queue) + held + self.nsqds.unanswered_count
 
-    def answered(self, connection: Connection) -> None:
-        """A connection that was not blocked has had answers. Never switches."""
-        if self._awaited:
-            self._check_awaited()
-        if self.lone_caller.row:
-            self.lone_caller.answered(connection)
-
     def close(self) -> None:
         """Close everything now; pending publishes get their error. May switch."""
         self.stopped = True
         self.nsqds.stop()
         self._fail_queued(_CLOSED)
-        for reply, _ in self._awaited:
+        for reply, _ in self.awaited:
             reply.settle(NotRunning("the Producer is closed"))
-        self._awaited.clear()
+        self.awaited.clear()
         self.nsqds.close()
         self.deadlines.close()
         self.hooks.join(1.0)

@@ -69,8 +69,10 @@ class Running:
             if pool.batching is not None and type(publish) is Member and pool.nsqds.circuit.reason is None:
                 pool.batching.add(publish)
             else:
-                pool.deadlines.add(publish)
-                pool.send(publish, now)
+                try:
+                    pool.send(publish, now)
+                finally:
+                    pool.deadlines.add(publish)  # last, because that costs no time while nsqd works on its answer
         finally:
             self.beginning = False
 

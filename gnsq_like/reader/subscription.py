@@ -1,6 +1,6 @@
 """One connection of a Reader: its messages, their answers, and its RDY.
 
-The connection's reader greenlet calls :meth:`Subscription.receive` with the messages of each read; they go to
+The connection calls :meth:`Subscription.receive` in the hub with the messages of each read; they go to
 ``handlers``, and their answers come back here. ``in_flight`` is the only record of unanswered messages, and
 ``charge.in_flight`` their count: an answer counts once, when its message is removed.
 
@@ -214,7 +214,7 @@ class Subscription:
         wants_plan = self.charge.received(count, now)
         self.level.received(count, self.charge.in_flight, now)
         # Handlers that do not block answer before flow control adjusts RDY, which needs no command then.
-        self._deliver(messages, connection.polled_at)
+        self._deliver(messages, now)
         self._flow.received(self, count, wants_plan)
 
     def stats(self) -> dict[str, int]:

@@ -59,8 +59,8 @@ class InnerGreenlet(Greenlet):
 def may_wait_here() -> bool:
     """Whether the current greenlet is neither a hub nor an InnerGreenlet. Never switches.
 
-    Python calls a signal handler in whatever greenlet is running, also in these. A handler that waited in the greenlet
-    that reads a connection would keep the answer it waits for from being read.
+    Python calls a signal handler in whatever greenlet is running, also in these. A handler that waited in the hub
+    would keep the answer it waits for from being read.
 
     :raises NotRunning: while the interpreter is finalized, for instance in a ``__del__``
     """

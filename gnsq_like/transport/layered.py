@@ -16,9 +16,11 @@ because another greenlet may call ``receive_now`` meanwhile.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gnsq_like.transport.tcp import TcpTransport, give_way
+from gnsq_like.runtime.timer import Timer
+from gnsq_like.transport.tcp import TcpTransport
 
 if TYPE_CHECKING:
     from gnsq_like.transport.compression import Codec
@@ -94,15 +96,9 @@ class LayeredTransport:
         self.layers = layers
         #: Encoded bytes that the kernel has not accepted yet.
         self._wire = _NOTHING
-
-    @property
-    def drained(self) -> bool:
-        """As ``TcpTransport.drained``."""
-        return self._tcp.drained
-
-    @drained.setter
-    def drained(self, value: bool) -> None:
-        self._tcp.drained = value
+        #: For bytes that are read and not decoded yet: a timer, so that the hub polls its sockets before.
+        self._again = Timer(self._input)
+        self._on_input: Callable[[], object] | None = None
 
     @property
     def unsent(self) -> int:
@@ -113,19 +109,35 @@ class LayeredTransport:
         """As ``TcpTransport.fileno``."""
         return self._tcp.fileno()
 
-    def receive(self, timeout: float | None = None) -> bytes:
+    def watch(self, on_input: Callable[[], object]) -> None:
+        """As ``TcpTransport.watch``. Never switches."""
+        self._on_input = on_input
+        self._tcp.watch(self._input)
+        self._again.set(0.0)
+
+    def _input(self) -> None:
+        if self._on_input is not None:
+            try:
+                self._on_input()
+            finally:
+                if self.layers.pending:
+                    self._again.set(0.0)
+
+    def _unwatch(self) -> None:
+        self._on_input = None
+        self._again.cancel()
+
+    def receive(self, timeout: float) -> bytes:
         """As ``TcpTransport.receive``, decoded. May switch.
 
         :raises ProtocolError: for invalid input
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        if self._tcp.drained and self.layers.pending:
-            give_way()  # without waiting for the socket, which may stay silent
+        deadline = time.monotonic() + timeout
         while True:
             raw = b""
             if not self.layers.pending:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:  # for a peer whose bytes decode to nothing
+                left = deadline - time.monotonic()
+                if left <= 0:  # for a peer whose bytes decode to nothing
                     raise TimeoutError
                 raw = self._tcp.receive(left)
                 if not raw:
@@ -180,10 +192,13 @@ class LayeredTransport:
 
     def abandon(self, loop_lives: bool = True) -> None:
         """As ``TcpTransport.abandon``: no close_notify, which would end the parent's connection. Never switches."""
+        if loop_lives:
+            self._unwatch()
         self._tcp.abandon(loop_lives)
 
     def close(self) -> None:
         """Send TLS's close_notify if the kernel accepts it at once, and close the socket; twice is fine."""
+        self._unwatch()
         try:
             last = self.layers.close()
             if last and not self._wire:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import encodings.idna  # noqa: F401 - getaddrinfo imports it; in a child forked meanwhile, the import would never end
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +18,8 @@ from gnsq_like.runtime.timer import LEAST_TIMEOUT
 
 #: Bytes per read. Larger reads cost more (a fresh allocation each) than they save.
 READ_BYTES = 64 * 1024
+#: libev's and libuv's event mask for "readable".
+_READABLE = 1
 
 #: Errors of a dial. UnicodeError: a name that DNS cannot encode, such as "foo..bar" or one with a label over 63
 #: characters. RuntimeError: the resolver's thread cannot be started, as at the interpreter's exit.
@@ -36,31 +39,32 @@ class TcpTransport:
         #: The socket without gevent, whose calls never wait.
         self.bare: Any = sock._sock
         self._process = os.getpid()
-        #: Whether the next receive without a timeout goes through the hub before it reads: set after a read that
-        #: emptied the socket, and by a reader that has kept the hub waiting for long.
-        self.drained = False
+        #: Watches for input; made by the first :meth:`watch`.
+        self._watcher: Any = None
 
     def fileno(self) -> int:
         """The socket's descriptor, for a watcher of the hub's loop."""
         return int(self._sock.fileno())
 
-    def receive(self, timeout: float | None = None) -> bytes:
-        """Wait for bytes; empty at the end of the stream. May switch.
+    def watch(self, on_input: Callable[[], object]) -> None:
+        """Have the hub call ``on_input`` in each iteration in which ``receive_now`` would not return None.
+
+        Next: :meth:`unwatch`, unless it is closed. Never switches.
+        """
+        if self._watcher is None:
+            self._watcher = gevent.get_hub().loop.io(self.fileno(), _READABLE)
+        self._watcher.start(on_input)
+
+    def unwatch(self) -> None:
+        """Watch for input no more; twice is fine. Never switches."""
+        if self._watcher is not None:
+            self._watcher.stop()
+
+    def receive(self, timeout: float) -> bytes:
+        """Wait for bytes, before :meth:`watch`; empty at the end of the stream. May switch.
 
         :raises OSError: if the socket fails; TimeoutError after ``timeout`` seconds without a byte
         """
-        if timeout is None:
-            while True:
-                if self.drained:
-                    # An attempt that finds nothing costs more than the rest of a small read.
-                    self._sock._wait(self._sock._read_event)
-                try:
-                    data: bytes = self.bare.recv(READ_BYTES)
-                except BlockingIOError:
-                    self.drained = True
-                else:
-                    self.drained = len(data) < READ_BYTES
-                    return data
         self._sock.settimeout(max(timeout, LEAST_TIMEOUT))
         try:
             return self._sock.recv(READ_BYTES)
@@ -73,9 +77,10 @@ class TcpTransport:
         :raises OSError: if the socket fails
         """
         try:
-            return bytes(self.bare.recv(READ_BYTES))
+            data: bytes = self.bare.recv(READ_BYTES)
         except BlockingIOError:
             return None
+        return data
 
     def send_now(self, data: bytes | memoryview) -> int:
         """Write what the kernel accepts at once; returns the number of bytes. Never switches.
@@ -83,9 +88,10 @@ class TcpTransport:
         :raises OSError: if the socket fails
         """
         try:
-            return int(self.bare.send(data))
+            sent: int = self.bare.send(data)
         except BlockingIOError:
             return 0
+        return sent
 
     def has_input(self) -> bool:
         """Whether a read would return at once: bytes, the end of the stream or an error. Never switches."""
@@ -102,28 +108,26 @@ class TcpTransport:
 
         :param loop_lives: see ``owner``; if not, the socket must not be used or collected any more
         """
+        if loop_lives:
+            self._drop_watcher()
         descriptor = self._sock.detach() if loop_lives else self._sock.fileno()
         if descriptor >= 0:
             os.close(descriptor)
 
     def close(self) -> None:
         """End the connection and close the socket; twice is fine. In a forked child, only its copy is closed."""
+        self._drop_watcher()
         if os.getpid() == self._process:
             # Closing alone would not end it before a child that was forked a moment ago has closed its copy.
             with suppress(OSError):  # it has ended, or was closed before
                 self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
-
-def give_way() -> None:
-    """Let the hub poll all sockets and timers once, and serve those that are ready. Switches.
-
-    After ``gevent.sleep(0)`` only runnable greenlets run; the hub may serve dozens of such calls before it polls a
-    socket.
-    """
-    hub = gevent.get_hub()
-    with hub.loop.timer(0.0) as timer:
-        hub.wait(timer)
+    def _drop_watcher(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.stop()
+            watcher.close()
 
 
 def dial(address: Address, timeout: float) -> TcpTransport:

@@ -107,6 +107,8 @@ class Messages(NamedTuple):
 class Confirmed(list[T]):
     """nsqd accepted these publishes, oldest first."""
 
+    __slots__ = ()
+
 
 class Refused(NamedTuple, Generic[T]):
     """nsqd refused this publish; a ``Broken`` event follows. Later publishes were not executed."""
@@ -262,15 +264,15 @@ class Session(Generic[T]):
         confirmed: Confirmed[T] | None = None
         unanswered = self.unanswered
         for item in self._decoder.feed(data):
-            if isinstance(item, list):
-                confirmed = None
-                events.append(Messages(item))
-            elif item is OK_ANSWER and unanswered and not isinstance(oldest := unanswered[0], _Ask):
+            if item is OK_ANSWER and unanswered and not isinstance(oldest := unanswered[0], _Ask):
                 if confirmed is None:
                     confirmed = Confirmed()
                     events.append(confirmed)
                 confirmed.append(oldest)
                 unanswered.popleft()
+            elif isinstance(item, list):
+                confirmed = None
+                events.append(Messages(item))
             else:
                 confirmed = None
                 self._other(item, events)

@@ -114,7 +114,7 @@ def test_what_lies_in_the_socket_unread_is_a_sign_of_life() -> None:
     )
     wait_for(lambda: len(looks) == 2)
     assert reasons == []
-    transport.receive()
+    transport.receive_now()
     wait_for(lambda: reasons)
     assert "nothing received for 360" in reasons[0]
     liveness.close()

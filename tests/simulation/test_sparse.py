@@ -34,5 +34,5 @@ def test_a_message_that_is_answered_without_blocking_costs_a_read_and_a_write(
     cost = counts.since(before)
     assert len(received) == cost["reads"] == 100
     assert cost["writes"] == 106
-    # The reader greenlet, the worker, and RDY and FINs: three; this test's own sleeps; and three looks for each trial.
+    # The read, the worker, and RDY and FINs: three; this test's own sleeps; and three looks for each trial.
     assert cost["callbacks"] <= 450

@@ -12,7 +12,9 @@ from gevent import socket
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import ConnectionFailed
-from gnsq_like.transport.tcp import READ_BYTES, TcpTransport, dial, give_way
+from gnsq_like.server.shared.turn import give_way
+from gnsq_like.transport.tcp import READ_BYTES, TcpTransport, dial
+from tests.support.daemons import wait_for
 from tests.support.nsqds import nowhere
 from tests.support.peer import PATIENCE, scripted_nsqd
 from tests.support.processes import no_descriptors
@@ -127,19 +129,28 @@ def test_a_wait_for_bytes_ends_with_its_timeout(pair: Pair) -> None:
     transport, theirs = pair
     with pytest.raises(TimeoutError):
         transport.receive(0.01)
-    reader = gevent.spawn(transport.receive)
+    reader = gevent.spawn(transport.receive, PATIENCE)
     gevent.sleep(0)
     theirs.send(b"x")
     assert reader.get(timeout=PATIENCE) == b"x"
 
 
-def test_a_read_that_came_full_leaves_something_behind(pair: Pair) -> None:
+def test_input_is_reported_as_long_as_some_is_left_and_somebody_watches(pair: Pair) -> None:
     transport, theirs = pair
+    received: list[bytes | None] = []
+    transport.watch(lambda: received.append(transport.receive_now()))
     theirs.send(bytes(READ_BYTES + 1))
-    assert len(transport.receive()) == READ_BYTES
-    assert not transport.drained
-    assert transport.receive() == b"\0"
-    assert transport.drained
+    wait_for(lambda: len(received) == 2)
+    assert (received[0], received[1]) == (bytes(READ_BYTES), b"\0")
+    transport.unwatch()
+    transport.unwatch()
+    theirs.send(b"x")
+    give_way()
+    assert len(received) == 2
+    transport.watch(lambda: received.append(transport.receive_now()))
+    wait_for(lambda: received[2:] == [b"x"])
+    theirs.close()
+    wait_for(lambda: received[3:4] == [b""])
 
 
 def test_the_kernel_takes_what_it_has_room_for(pair: Pair) -> None:
@@ -218,13 +229,3 @@ def test_abandoned_without_its_event_loop_its_watchers_are_left_alone(pair: Pair
     assert theirs.recv(10) == b"x"
     os.dup2(parents.fileno(), descriptor)  # for the fixture's close
     parents.close()
-
-
-def test_way_is_given_to_sockets_and_not_only_to_greenlets(pair: Pair) -> None:
-    transport, theirs = pair
-    reader = gevent.spawn(transport.receive)
-    gevent.sleep(0)
-    theirs.sendall(b"x")
-    give_way()
-    gevent.sleep(0)  # the hub has seen the byte; the greenlet runs now
-    assert reader.value == b"x"
