@@ -268,7 +268,8 @@ class Connection:
             reason = doing + (getattr(exc, "strerror", None) or str(exc))
         else:
             text = "connection to %s: interrupted by a signal handler, or by a bug in gnsq_like or in a callback"
-            logger.error(text, self.address, exc_info=exc)
+            # In a greenlet: what handles the log may wait, and the hub must not.
+            InnerGreenlet.spawn(logger.error, text, self.address, exc_info=(type(exc), exc, exc.__traceback__))
             reason = f"interrupted by {exc!r}"
         lost = ConnectionLost(self.address, reason)
         # Without its frames, which would keep this connection as long as a log keeps the error.

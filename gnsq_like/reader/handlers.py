@@ -2,7 +2,7 @@
 
 Messages wait here until a worker calls the handler or, if the Reader is iterated over, until a loop takes them. Those
 that are delivered too often, too old or too late are not handled (``Limits``). Every outcome of a handler is dealt with
-here; no exception of a handler reaches a connection's greenlet.
+here; no exception of a handler reaches a connection.
 
 They wait in a queue of workers, in a ``Batch``'s, or in that of the ``Loops``; all three have ``waiting``, ``busy``,
 ``put``, ``take_waiting``, ``is_worker``, ``set_concurrency`` and ``kill``.

@@ -227,7 +227,7 @@ class Subscriptions:
         return None
 
     def _ended(self, subscription: Subscription, error: NSQError | None) -> None:
-        # In the connection's greenlet, at its end.
+        # At the connection's end, in a greenlet of its own.
         target = subscription.target
         if self.table.get(target) is not subscription:
             return  # it had not subscribed

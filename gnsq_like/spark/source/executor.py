@@ -149,7 +149,7 @@ class StreamReceiver:
         self._number += 1
 
     def _note_failure(self, connection: Connection, error: NsqdError) -> None:
-        # In the connection's greenlet; never switches.
+        # In the hub; never switches.
         found = _FAILED_FIN.search(error.detail)
         if found is not None:
             self._failed.append(found[1].encode())
@@ -309,7 +309,7 @@ class MessageBuffer:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        #: The connection's greenlet writes this and the next four.
+        #: The connection's callbacks write this and the next four.
         self._messages: list[RawMessage] = []
         self._bytes = 0
         #: Monotonic time when the last messages arrived; 0 before the first.
