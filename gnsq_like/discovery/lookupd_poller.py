@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import gevent
 
@@ -47,34 +47,12 @@ _NSQD_TIMEOUT = 1.0
 _K = TypeVar("_K")
 
 
-class Search(Protocol):
-    """What is looked for."""
-
-    def ask(self, client: LookupdClient) -> list[NsqdNode]:
-        """Ask one nsqlookupd; raises HTTPError. May switch."""
-
-    def has_found(self, nodes: Iterable[NsqdNode]) -> bool:
-        """Whether these are anything; otherwise the next round comes soon."""
-
-    def report(
-        self, nodes: Mapping[Address, NsqdNode], began: float, *, complete: bool, all_answered: bool
-    ) -> float | None:
-        """Use what was found. Never switches.
-
-        It is called with the nsqds found so far each time a nsqlookupd has answered, so that an unresponsive one delays
-        nothing, and with complete=True at the end of a round with any answer.
-
-        :param began: when the round began (by the clock)
-        :param all_answered: whether every nsqlookupd has answered
-        :returns: when the last of the nsqds was lost (by the clock) that are missing now, or None
-        """
-
-
 class LookupdPoller:
     """Polls nsqlookupds; :meth:`start` begins with a first round.
 
     :param clients: one per nsqlookupd
     :param options: the interval, its jitter, the ``discovery_filter``, and the ``address_map``
+    :param search: what is looked for
     :param on_error: called with (URL or address, error) for each nsqlookupd that failed, and each nsqd with an invalid
         address or on which the ``discovery_filter`` or ``address_map`` failed; for the latter when that begins
     :param draw: returns a random float in [0, 1)
@@ -85,7 +63,7 @@ class LookupdPoller:
         self,
         clients: Sequence[LookupdClient],
         options: DiscoveryOptions,
-        search: Search,
+        search: AllNsqds | TopicSearch,
         on_error: Callable[[str, NSQError], object],
         *,
         draw: Callable[[], float] = draw,
@@ -250,30 +228,41 @@ def _hidden(node: NsqdNode) -> set[str]:
 class AllNsqds:
     """Searches for all nsqds.
 
-    :param on_found: called with (addresses, complete, began), see ``Search.report``
+    :param on_found: called with (addresses, complete, began), see :meth:`report`
     """
 
     def __init__(self, on_found: Callable[[list[Address], bool, float], float | None]) -> None:
         self._on_found = on_found
 
     def ask(self, client: LookupdClient) -> list[NsqdNode]:
+        """Ask one nsqlookupd; raises HTTPError. May switch."""
         return client.nodes()
 
-    def has_found(self, nodes: Iterable[NsqdNode]) -> bool:
-        return any(True for _ in nodes)
+    def has_found(self, nodes: Collection[NsqdNode]) -> bool:
+        """Whether these are anything; otherwise the next round comes soon."""
+        return bool(nodes)
 
     def report(
         self, nodes: Mapping[Address, NsqdNode], began: float, *, complete: bool, all_answered: bool
     ) -> float | None:
+        """Use what was found. Never switches.
+
+        It is called with the nsqds found so far each time a nsqlookupd has answered, so that an unresponsive one delays
+        nothing, and with complete=True at the end of a round with any answer.
+
+        :param began: when the round began (by the clock)
+        :param all_answered: whether every nsqlookupd has answered
+        :returns: when the last of the nsqds was lost (by the clock) that are missing now, or None
+        """
         return self._on_found(list(nodes), complete, began)
 
 
 class TopicSearch:
-    """Searches for topics.
+    """Searches for topics, with the methods of :class:`AllNsqds`.
 
     :param topics: names, or a pattern that is searched for in names
     :param options: whether there is an ``address_map``
-    :param on_found: called with (targets, complete, began), see ``Search.report``
+    :param on_found: called with (targets, complete, began), see ``AllNsqds.report``
     :param on_gone: called after a complete round with the targets of ``connected`` that are certainly gone
     :param connected: returns the targets to which there are connections
     :param is_lost: whether the connection to a target was lost, and it was not found since
@@ -336,7 +325,7 @@ class TopicSearch:
         hidden = _hidden(node)
         return tuple(topic for topic in node.topics if topic not in hidden and pattern.search(topic))
 
-    def has_found(self, nodes: Iterable[NsqdNode]) -> bool:
+    def has_found(self, nodes: Collection[NsqdNode]) -> bool:
         return any(node.topics for node in nodes)
 
     def report(

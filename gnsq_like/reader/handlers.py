@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import closing
 from functools import partial
-from typing import Any
 
 import gevent
 
@@ -58,14 +58,6 @@ def _decoding(handle: Callable[[Message], object]) -> Callable[[Message], object
 
 #: Messages whose deliveries without an attempt are remembered.
 _MOST_SPARED = 10_000
-
-
-def _never(message: Message) -> None:
-    raise AssertionError(f"a loop takes {message}, and no worker")
-
-
-def _call(function: Callable[[Any], Any], argument: Any) -> Any:
-    return function(argument)
 
 
 class Limits:
@@ -313,15 +305,15 @@ class Handlers:
         #: Only with a Batch; and only if the Reader is iterated over.
         self._collector: BatchCollector | None = None
         self._loops: Loops | None = None
-        #: Called by a worker with each message.
-        self._handle: Callable[[Message], object] = _never
+        #: Called by a worker with each message; only with a function as handler.
+        self._handle: Callable[[Message], object]
         work = self._work
         if isinstance(handler, Batch):
             self._collector = BatchCollector(
                 handler,
                 concurrency,
                 lambda: is_starved() and not self._workers.waiting,
-                _call if self._threads is None else self._threads.call,
+                operator.call if self._threads is None else self._threads.call,
                 None if options.max_age is None else self._limits.has_expired,
                 log_tracebacks=options.log_tracebacks,
             )
