@@ -45,7 +45,8 @@ def connect_python() -> str:
             venv.create(home, clear=True, with_pip=False, symlinks=True)
             [packages] = home.glob("lib/python*/site-packages")
             (packages / "shared.pth").write_text(f"{Path(pyspark.__file__).parents[1]}\n")
-            command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", requirement]
+            command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile"]
+            command.append(requirement)
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{command} failed:\n{done.stdout}{done.stderr}"
             stamp.touch()

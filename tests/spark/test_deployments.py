@@ -117,7 +117,7 @@ LOOPBACK = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bin
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     python = make_bare_python(tmp_path_factory.mktemp("bare"))
-    code = "import gevent, requests, snappy, pyarrow, pyspark, importlib.util as u; print(u.find_spec('gnsq_like'))"
+    code = "import gevent, urllib3, snappy, pyarrow, pyspark, importlib.util as u; print(u.find_spec('gnsq_like'))"
     assert run_bare(python, code) == "None\n"
     return python
 

@@ -1,4 +1,5 @@
-"""How Spark finds the format: by register and by installing; ``test_deployments`` has Pythons that lack gnsq_like."""
+"""How Spark finds the format; ``test_connect`` has Sparks that do by themselves, ``test_deployments`` has Pythons that
+lack gnsq_like, and the wheel's content is in tests/packaging."""
 
 from __future__ import annotations
 
@@ -11,9 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 from gnsq_like.spark import py_files
-from tests.support.daemons import running_nsqd
-from tests.support.spark_engine import PATIENT
-from tests.support.spark_sessions import ROOT, run_program
+from tests.support.spark_sessions import ROOT
 
 
 def run_python(code: str, python: str = sys.executable, **environ: str) -> str:
@@ -67,52 +66,3 @@ def test_py_files_holds_the_package(tmp_path: Path) -> None:
     assert all(name.startswith("gnsq_like/") and name.endswith((".py", ".html")) for name in names)
     code = "import gnsq_like; print(gnsq_like.__file__); gnsq_like.Reader('t', 'c', print, nsqd_tcp_addresses='h:1')"
     assert run_python(code, PYTHONPATH=path).startswith(path)
-
-
-# -- by installing ------------------------------------------------------------------------------------
-
-
-WITHOUT_REGISTER = """
-frame = spark.createDataFrame([("a",), ("b",)], "body STRING")
-frame.write.format("nsq").options(nsqd_tcp_addresses={tcp!r}, topic="t").mode("append").save()
-options = dict(nsqd_tcp_addresses={tcp!r}, nsqd_http_addresses={http!r}, topic="t", channel="c", **{patient})
-rows = spark.read.format("nsq").options(**options).load().collect()
-report["bodies"] = sorted(bytes(row.body).decode() for row in rows)
-import gnsq_like.spark
-gnsq_like.spark.register(spark)
-report["again"] = spark.read.format("NSQ").options(**options).load().count()
-"""
-
-
-@pytest.mark.spark_long
-@pytest.mark.timeout(600)
-@pytest.mark.usefixtures("java")
-def test_an_installed_package_needs_no_register(tmp_path: Path) -> None:
-    """Built and installed as users do; the session sees only the installed gnsq_like."""
-    target = tmp_path / "installed"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    copied = tmp_path / "source"
-    _copy_sources(copied)
-    subprocess.run([*command, "--target", str(target), str(copied)], check=True)
-    assert (target / "pyspark_nsq.py").exists()
-    assert (target / "gnsq_like" / "spark" / "watch" / "templates" / "page.html").exists()
-    with running_nsqd("process") as nsqd:
-        report = run_program(
-            tmp_path,
-            WITHOUT_REGISTER.format(tcp=nsqd.tcp_address, http=nsqd.http_address, patient=PATIENT),
-            python_path=str(target),
-        )
-    assert report == {"bodies": ["a", "b"], "again": 2}
-
-
-def _copy_sources(target: Path) -> None:
-    """Copy the files of a release; building them elsewhere leaves nothing in the checkout."""
-    files = [path for path in ROOT.glob("gnsq_like/**/*") if path.suffix in {".py", ".typed", ".html"}]
-    for file in (
-        *files,
-        *ROOT.glob("toplevel/*.py"),
-        *(ROOT / name for name in ("setup.cfg", "setup.py", "README.rst", "LICENSE")),
-    ):
-        copy = target / file.relative_to(ROOT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(file.read_bytes())

@@ -15,7 +15,7 @@ from tests.support.spark_sessions import run_program
 if TYPE_CHECKING:
     from pathlib import Path
 
-COUNT = 40_000
+COUNT = 8_000
 
 #: The sink fills the nsqds; a stream takes everything.
 #: The parent of a row's worker identifies the executor: each executor has one.
@@ -41,7 +41,7 @@ def rows_of(frame):
 
 chosen = ["id", "body", "nsqd_address", executor("body").alias("executor")]
 fill()
-source = spark.readStream.format("nsq").options(staging_location={place!r} + "/stage", max_messages="20000", **options)
+source = spark.readStream.format("nsq").options(staging_location={place!r} + "/stage", max_messages="4000", **options)
 query = (
     source.load().select(chosen)
     .writeStream.format("parquet").option("checkpointLocation", {place!r} + "/checkpoint")

@@ -79,7 +79,7 @@ _PROGRAM = """
 import json, sys
 from tests.support.spark_sessions import session
 report = {{}}
-with session({master!r}, {conf!r}, python={python!r}, python_path={python_path!r}) as spark:
+with session({master!r}, {conf!r}) as spark:
 {body}
 with open({answer!r}, "w") as file:
     json.dump(report, file)
@@ -123,14 +123,9 @@ def _archive(java: str, home: str) -> Path:
 
 
 @contextmanager
-def session(
-    master: str,
-    conf: Mapping[str, str] = {},
-    python: str = sys.executable,
-    python_path: str = str(ROOT),
-) -> Iterator[SparkSession]:
+def session(master: str, conf: Mapping[str, str] = {}) -> Iterator[SparkSession]:
     """A session, with the environment that it needs as long as it lives."""
-    changed = environment(python, python_path)
+    changed = environment()
     before = {key: os.environ.get(key) for key in {*changed, "JAVA_HOME"}}
     if "JAVA_HOME" not in changed:
         os.environ.pop("JAVA_HOME", None)
@@ -161,8 +156,6 @@ def run_program(
     *,
     master: str = "local[2]",
     conf: Mapping[str, str] = {},
-    python: str = sys.executable,
-    python_path: str = str(ROOT),
     environ: Mapping[str, str] = {},
 ) -> dict[str, Any]:
     """Run a program that has a session of its own; returns its ``report``. AssertionError if it fails.
@@ -175,11 +168,7 @@ def run_program(
     answer.unlink(missing_ok=True)
     indented = "".join(f"    {line}\n" for line in body.splitlines())
     program = directory / "program.py"
-    program.write_text(
-        _PROGRAM.format(
-            master=master, conf=dict(conf), python=python, python_path=python_path, body=indented, answer=str(answer)
-        )
-    )
+    program.write_text(_PROGRAM.format(master=master, conf=dict(conf), body=indented, answer=str(answer)))
     # A new session of the system, so that all processes that it starts (JVMs, workers) end with it in any case.
     process = subprocess.Popen(
         [sys.executable, str(program)],

@@ -1,6 +1,6 @@
 """A test that outlives its time limit is named, and does not hang the run: hooks of pytest, which tests/conftest.py
-takes up. The limit is pytest-timeout's: ``timeout`` in setup.cfg, or the test's mark. It is for tests that hang, not for
-machines that are busy: there it is longer.
+takes up. The limit is pytest-timeout's: ``timeout`` in setup.cfg, or the test's mark. It is for tests that hang, not
+for machines that are busy: there it is longer.
 
 At its limit the test fails, in its own greenlet, even while that waits for others. pytest-timeout itself does not know
 greenlets: it raises in whichever greenlet runs just then, which ends that one, and the test may pass.

@@ -165,12 +165,6 @@ def running_pipeline(config: Path, *arguments: str) -> AbstractContextManager[su
     return running(*command, cwd=config.parent)
 
 
-def run_killed(config: Path, kills: int, rng: random.Random, timeout: float) -> list[str]:
-    """Kill some runs of a pipeline, then run it to its end; returns a line for each. AssertionError if it fails."""
-    said = [kill_one(config, rng, timeout) for _ in range(kills)]
-    return [*said, run_to_its_end(config, timeout)]
-
-
 def run_to_its_end(config: Path, timeout: float) -> str:
     """Run a pipeline until it has written everything; returns its last line. AssertionError if it fails."""
     with running_pipeline(config, "--available-now") as process:

@@ -218,15 +218,15 @@ def test_what_was_deferred_or_requeued_for_long_is_written_and_counted(
 
 def test_a_copy_is_dropped_and_counted(spark: SparkSession, tmp_path: Path) -> None:
     now = time.time_ns()
-    copies = [kept(now, 0, number % 2, b'{"number": %d}' % (number % 2)) for number in range(4)]
-    write_disk_queue(tmp_path / "data", copies)
+    copy = kept(now, 0, 0, b'{"number": 0}')
+    write_disk_queue(tmp_path / "data", [copy, copy])
     with running_nsqd("process", data_path=str(tmp_path / "data")) as nsqd:
         # nsqd can have an id in flight only once, so the copies come one after the other.
         source = {"max_messages": "1"}
         pipeline = pipeline_for(nsqd, tmp_path, "old", source=source)
         last = run_pipeline(pipeline, spark=spark, available_now=True)
-    assert (last.messages, last.duplicates) == (2, 2)
-    assert Counter(row.body.number for row in table(spark, pipeline)) == Counter(range(2))
+    assert (last.messages, last.duplicates) == (1, 1)
+    assert [row.body.number for row in table(spark, pipeline)] == [0]
 
 
 def batch_of(spark: SparkSession, bodies: list[bytes], latencies_us: list[int] | None = None) -> Any:

@@ -23,7 +23,6 @@ from tests.spark.pipeline.killing import (
     fill,
     kill_one,
     read,
-    run_killed,
     run_to_its_end,
     running,
     running_pipeline,
@@ -98,7 +97,7 @@ def end_by_signal(config: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
 def test_whatever_ends_the_runs_everything_is_there_once(tmp_path: Path, kind: Kind) -> None:
-    """Java is killed, a signal comes, everything is killed at any time; spark-submit runs what is left.
+    """Java is killed, a signal comes; spark-submit runs what is left. Below, everything is killed.
 
     Beside it, the tables are maintained, and no reader sees a part of a batch. ``trial`` kills more often.
     """
@@ -108,7 +107,6 @@ def test_whatever_ends_the_runs_everything_is_there_once(tmp_path: Path, kind: K
         with Beside(config, "parquet") as beside:
             kill_java(config)
             end_by_signal(config)
-            kill_one(config, random.Random(), 300)
             assert " messages written and " in submit(config, "--conf", "spark.sql.shuffle.partitions=3")
         check(read([nsqd], tmp_path), 16_000)
     assert beside.errors == []
@@ -118,7 +116,7 @@ def test_whatever_ends_the_runs_everything_is_there_once(tmp_path: Path, kind: K
 def test_killed_workers_and_a_killed_run_into_iceberg_beside_a_reader(tmp_path: Path) -> None:
     """A run goes on when its Python workers are killed while a file is written; then everything is killed.
 
-    Without Spark, and more often, ``test_committed_table`` kills; the same with Delta is below.
+    Without Spark, and more often, and Delta's too, ``test_committed_table`` kills.
     """
     with running_nsqd("process") as nsqd:
         fill([nsqd], 10_000)
@@ -158,13 +156,13 @@ def test_a_full_disk_under_the_stage_ends_a_run_with_a_sentence(tmp_path: Path) 
 
 
 @pytest.mark.skipif(not can_mount(), reason="no unshare that lets a file system be mounted")
-def test_a_full_disk_and_a_kill_lose_nothing_of_delta(tmp_path: Path) -> None:
+def test_a_full_disk_loses_nothing_of_delta(tmp_path: Path) -> None:
     with running_nsqd("process") as nsqd:
         fill([nsqd], 10_000)
         config = write_config([nsqd], tmp_path, 2_000, "delta")
         run_on_a_full_disk(config, tmp_path / "out" / "data", "32k")
         with Beside(config, "delta") as beside:
-            run_killed(config, 1, random.Random(), 300)
+            run_to_its_end(config, 300)
         check(read([nsqd], tmp_path, "delta"), 10_000)
     assert beside.errors == []
     assert beside.reads
