@@ -495,8 +495,12 @@ def send(nsqd: RunningNsqd, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 @pytest.mark.servers
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_worker_runs_retries_and_answers(pool: str, nsqd: RunningNsqd, send: Any, tmp_path: Path) -> None:
+def test_a_worker_runs_retries_and_answers_and_one_that_stops_hands_back_what_it_has(
+    pool: str, nsqd: RunningNsqd, send: Any, tmp_path: Path
+) -> None:
+    """Each task runs once, in this worker or in the next one; how many here is the pool's decision."""
     names = [f"0-{number}" for number in range(50)]
+    waiting = [f"gate-{number}" for number in range(8)]
     with worker(pool, nsqd, tmp_path) as server:
         for name in [*names, "0-fail"]:
             send(name)
@@ -504,8 +508,18 @@ def test_a_worker_runs_retries_and_answers(pool: str, nsqd: RunningNsqd, send: A
         wait_until(lambda: server.noted("began").count("0-fail") == 3, timeout=100)
         wait_until(lambda: not left(nsqd, "celery"))
         assert [[*each.values()] for each in send.app.control.ping(timeout=60, limit=1)] == [[{"ok": "pong"}]]
-        assert server.end() == 0
-        assert sorted(server.noted("done")) == sorted(names)
+        for name in waiting:
+            send(name)
+        wait_until(lambda: len({*waiting} & {*server.noted("began")}) == 4, timeout=100)
+        nsqd.wait_until("celery", "celery", in_flight=8)
+        server.process.terminate()
+        wait_until(lambda: "Warm shutdown" in server.log)
+        server.open_gate()
+        assert server.wait_for_end() == 0
+    with worker(pool, nsqd, tmp_path) as server:
+        wait_until(lambda: {*server.noted("done")} == {*names, *waiting}, timeout=100)
+        wait_until(lambda: not left(nsqd, "celery"))
+        assert sorted(server.noted("began")) == sorted([*names, *waiting, *["0-fail"] * 3])
 
 
 @pytest.mark.servers
@@ -520,26 +534,6 @@ def test_idle_children_that_are_killed_are_replaced(nsqd: RunningNsqd, send: Any
         for number in range(8):
             send(f"0-{number}")
         wait_until(lambda: len(server.noted("done")) == 8, timeout=100)
-
-
-@pytest.mark.servers
-@pytest.mark.parametrize("pool", POOLS)
-def test_a_stopped_worker_hands_back_what_it_has(pool: str, nsqd: RunningNsqd, send: Any, tmp_path: Path) -> None:
-    """Each task runs once, in this worker or in the next one; how many here is the pool's decision."""
-    names = [f"gate-{number}" for number in range(8)]
-    with worker(pool, nsqd, tmp_path) as server:
-        for name in names:
-            send(name)
-        wait_until(lambda: len(server.noted("began")) == 4, timeout=100)
-        nsqd.wait_until("celery", "celery", in_flight=8)
-        server.process.terminate()
-        wait_until(lambda: "Warm shutdown" in server.log)
-        server.open_gate()
-        assert server.wait_for_end() == 0
-    with worker(pool, nsqd, tmp_path) as server:
-        wait_until(lambda: len(server.noted("done")) == len(names), timeout=100)
-        wait_until(lambda: not left(nsqd, "celery"))
-        assert sorted(server.noted("began")) == names
 
 
 @pytest.mark.servers

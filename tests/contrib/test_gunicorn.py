@@ -14,7 +14,8 @@ from tests.support.web import CONF, IS_THOROUGH, WORKERS, Consumed, gunicorn, pu
 
 pytestmark = pytest.mark.servers
 
-NAMES = [f"n{number}" for number in range(5000 if IS_THOROUGH else 1000)]
+#: Requests of one test: enough for both workers and all clients to be busy at once; with the thorough profile, many.
+NAMES = [f"n{number}" for number in range(5000 if IS_THOROUGH else 500)]
 
 
 @pytest.fixture(params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])

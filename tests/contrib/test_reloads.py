@@ -27,7 +27,7 @@ from tests.support.web import CONF, GTHREAD, UP, Answers, Load, Server, gunicorn
 #: Requests that are answered at least; ``GNSQ_LIKE_REQUESTS=10000`` for the full run.
 REQUESTS = int(os.environ.get("GNSQ_LIKE_REQUESTS", "200"))
 #: Reloads in each run.
-RELOADS = max(2, REQUESTS // 1000)
+RELOADS = max(1, REQUESTS // 1000)
 #: Clients that send requests at once. They do so while new workers start, which is slow beside many.
 CLIENTS = 20 if REQUESTS >= 1000 else 4
 #: The workers of each server.

@@ -1,7 +1,8 @@
-"""System checks: each error has an id, a text and a hint."""
+"""System checks: each error has an id, a text and a hint; and what commands say of wrong arguments."""
 
 import pytest
 from django.core.checks import run_checks
+from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from gnsq_like.contrib.django import checks, reader, readers
@@ -137,3 +138,36 @@ def test_two_readers_in_greenlets_are_for_two_processes():
 def test_the_settings_may_ask_for_greenlets_too():
     declare()
     assert [each[0] for each in found(SPAWN="greenlet", MAX_IN_FLIGHT=2)] == ["gnsq_like.E006"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "text"),
+    [
+        (["nsq_run", "boook"], {}, "there is no reader 'boook'; there are first"),
+        (["nsq_run", "boook", "--processes", "2"], {}, "there is no reader 'boook'"),
+        (["nsq_run", "--processes", "0"], {}, "invalid option processes=0: it must be 1 or more"),
+        (["nsq_run", "--max-memory", "much"], {}, "it must be a size such as 300M or 1.5G"),
+        (["nsq_run", "--relay", "--processes", "2"], {}, "--relay needs a single process"),
+        (["nsq_run", "--health", "nowhere"], {}, "invalid address 'nowhere': the host or the port is missing"),
+        (["nsq_run"], {"NSQD_TCP_ADDRESSES": ""}, "(gnsq_like.E003)"),
+        (
+            ["nsq_run"],
+            {"SPAWN": "greenlet", "MAX_IN_FLIGHT": 2},
+            "(gnsq_like.E006) Reader 'first' would run 2 handlers",
+        ),
+        (
+            ["nsq_run", "--skip-checks"],
+            {"SPAWN": "greenlet", "MAX_IN_FLIGHT": 2},
+            "Handlers of first would share one database",
+        ),
+        (["nsq_relay", "--database", "none"], {}, "There is no database 'none' in DATABASES."),
+        (["nsq_relay", "--health", "nowhere"], {}, "invalid address 'nowhere'"),
+    ],
+)
+def test_commands_say_what_is_wrong(arguments, settings, text):
+    declare()
+    # Without the option, call_command would skip the checks, which a command line does not.
+    checked = {} if "--skip-checks" in arguments or arguments[0] != "nsq_run" else {"skip_checks": False}
+    with override_settings(NSQ={**ADDRESS, **settings}), pytest.raises(CommandError) as caught:
+        call_command(*arguments, **checked)
+    assert text in str(caught.value)

@@ -27,7 +27,7 @@ from tests.support.web import (
 pytestmark = pytest.mark.servers
 
 #: Requests of one test: enough for both workers and all clients to be busy at once; with the thorough profile, many.
-REQUESTS = 5000 if IS_THOROUGH else 250
+REQUESTS = 5000 if IS_THOROUGH else 100
 CLIENTS = 50
 
 #: Every tenth request is rolled back after its publish.

@@ -351,6 +351,12 @@ def test_flask_nsq_list(command):
             {},
             "Error: invalid option names='prnit': there is no reader of this name; there are: print",
         ),
+        (
+            ("run", "nobody", "--processes=2"),
+            {"NSQ_NSQD_TCP_ADDRESSES": "127.0.0.1:1"},
+            "Error: invalid option names='nobody'",
+        ),
+        (("run", "--processes=0"), {}, "Error: Invalid value for '--processes'"),
         (("run",), {}, "Error: invalid option NSQ_NSQD_TCP_ADDRESSES"),
         (
             ("run", "--health", "nowhere"),

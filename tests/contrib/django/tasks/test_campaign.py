@@ -83,10 +83,10 @@ def _from_text(member: str | None) -> Any:
 
 
 def _kill_until(is_done: Callable[[], bool], servers: list[Server], start: Callable[[], Server]) -> int:
-    """Kill and replace workers until then, and at least five times; returns how often."""
+    """Kill and replace workers until then, and at least three times; returns how often."""
     chance = random.Random(1)
     kills = 0
-    while kills < 5 or not is_done():
+    while kills < 3 or not is_done():
         gevent.sleep(chance.uniform(0.1, 3.0))
         victim = chance.randrange(len(servers))
         servers[victim].end(signal.SIGKILL)

@@ -48,27 +48,18 @@ def python() -> str:
             pytest.skip("no Python 3.12 or newer for Django 6")
         shutil.rmtree(HOME, ignore_errors=True)
         subprocess.run([found, "-m", "venv", HOME], check=True, timeout=300)
-        command: list[str | Path] = [
-            made,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            *REQUIREMENTS,
-            ROOT,
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        # gnsq_like, too, for what it needs; the tests import that of PYTHONPATH.
+        pip = [str(made), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+        done = subprocess.run([*pip, *REQUIREMENTS, ROOT], capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr
-        subprocess.run([made, "-m", "pip", "uninstall", "--quiet", "--yes", "gnsq-like"], check=True)
         stamp.touch()
     return str(made)
 
 
-@pytest.mark.parametrize("name", ["django/tasks/test_tasks.py", "shared/outbox/test_databases.py"])
-def test_with_django_6(python: str, name: str) -> None:
+def test_with_django_6(python: str) -> None:
+    modules = ["tests/contrib/django/tasks/test_tasks.py", "tests/contrib/shared/outbox/test_databases.py"]
     done = subprocess.run(
-        [python, "-m", "pytest", "-p", "no:cacheprovider", f"tests/contrib/{name}", "-k", "not flask"],
+        [python, "-m", "pytest", "-p", "no:cacheprovider", *modules, "-k", "not flask"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -77,5 +68,3 @@ def test_with_django_6(python: str, name: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
-    version = subprocess.run([python, "-m", "django", "--version"], capture_output=True, text=True, check=True)
-    assert int(version.stdout.split(".")[0]) >= 6
