@@ -27,7 +27,7 @@ from operator import attrgetter
 from gevent import get_hub
 
 from gnsq_like.errors import InvalidOption, NSQError, Requeue
-from gnsq_like.reader.message import Message
+from gnsq_like.reader.message import Message, Outcome
 from gnsq_like.runtime.timer import Soon, Timer
 from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, undone
 from gnsq_like.runtime.worker_pool import WorkerPool
@@ -228,7 +228,7 @@ def _finish(messages: list[Message]) -> None:
                 message.answer = "FIN"
                 done.append(message)
     for source, group in groupby(done, _source_of):
-        source.finish(list(group))
+        source.finish_all(list(group), Outcome.HANDLED)
 
 
 def _fields(messages: list[Message]) -> dict[str, object]:

@@ -166,7 +166,7 @@ class Limits:
             message._leave()
         elif message.answer is None:
             message.answer = "FIN"
-            message._source.finish([message], outcome)
+            message._source.finish_all([message], outcome)
         return True
 
 

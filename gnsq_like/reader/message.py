@@ -99,7 +99,8 @@ class Source(Protocol):
     @property
     def alive(self) -> bool: ...
     def write_soon(self) -> None: ...
-    def finish(self, messages: list[Message], outcome: Outcome = ...) -> None: ...
+    def finish(self, message: Message) -> None: ...
+    def finish_all(self, messages: list[Message], outcome: Outcome) -> None: ...
     def drop(self, message: Message) -> None: ...
     def failed(self, message: Message, exc: BaseException) -> None: ...
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None: ...
@@ -238,7 +239,7 @@ class Message:
             self._late("finish")
             return
         self.answer = "FIN"
-        self._source.finish([self])
+        self._source.finish(self)
 
     def requeue(self, delay: float | None = None, backoff: bool = True) -> None:
         """REQ: nsqd delivers the message again. Never switches.
@@ -299,7 +300,7 @@ class Message:
             return isinstance(exc, Requeue)
         if self.answer is None and not self.is_async:
             self.answer = "FIN"  # as finish(), but a call costs time here
-            self._source.finish([self])
+            self._source.finish(self)
         return False
 
     def fail(self, exc: BaseException) -> None:

@@ -47,7 +47,10 @@ class Source:
     def write_soon(self) -> None:
         raise AssertionError("it is due")
 
-    def finish(self, messages: list[Message], outcome: Outcome = Outcome.HANDLED) -> None:
+    def finish(self, message: Message) -> None:
+        self.answers.append(("finish", message.id))
+
+    def finish_all(self, messages: list[Message], outcome: Outcome) -> None:
         name = "finish" if outcome is Outcome.HANDLED else outcome.name
         self.answers += [(name, message.id) for message in messages]
 
