@@ -97,6 +97,8 @@ class ReaderProgram(Program):
         self._puller: gevent.Greenlet | None = None
         #: Greenlets that answer after their handlers have returned.
         self._answering: dict[gevent.Greenlet, None] = {}
+        #: Handlers that run.
+        self._handling = 0
         self.process.run(self._make)
 
     def _make(self) -> None:
@@ -171,9 +173,13 @@ class ReaderProgram(Program):
     def _handle(self, message: Message) -> None:
         self._check_body(message.body)
         draw = self.random.random
-        if not self.is_calm:
-            self._take_time(message, draw())
-            self._perhaps_raise(message, draw())
+        self._handling += 1
+        try:
+            if not self.is_calm:
+                self._take_time(message, draw())
+                self._perhaps_raise(message, draw())
+        finally:
+            self._handling -= 1
         self._handled(message)
 
     def _take_time(self, message: Message, x: float) -> None:
@@ -298,6 +304,8 @@ class ReaderProgram(Program):
         if self._puller is not None:
             self.process.run(self._puller.kill)
         self.process.run(gevent.killall, list(self._answering))
+        while self.form == "thread" and self._handling:  # nothing ends a handler that runs in a thread
+            gevent.sleep(1.0)
 
 
 class ProducerProgram(Program):

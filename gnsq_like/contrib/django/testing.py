@@ -142,10 +142,16 @@ class _Nowhere:
     address = "127.0.0.1:4150"
     msg_timeout = _MSG_TIMEOUT
     max_msg_timeout = None
+    alive = True
+    decode = None
 
     def __init__(self, topic: str, channel: str) -> None:
         self.topic = topic
         self.channel = channel
+
+    def drop(self, message: Message) -> None: ...
+
+    def failed(self, message: Message, exc: BaseException) -> None: ...
 
     def finish(self, message: Message) -> None: ...
 

@@ -88,6 +88,26 @@ def test_on_commit_in_a_test_case():
     assert run(Tests) == {}
 
 
+def test_a_handler_may_ask_a_message_whatever_it_offers():
+    seen: list[object] = []
+
+    @reader("orders", "mail")
+    def mail(message):
+        seen.extend((message.data, message.is_lost, message.timeout_at > message.received_at))
+        message.enable_async()
+        message.touch_until_answered()
+        message.fail(ValueError("no stamp"))
+        seen.append(message.answer)
+
+    class Tests(NSQTestMixin, SimpleTestCase):
+        def test_all_of_it(self):
+            publish("orders", b"x")
+            self.deliver()
+
+    assert run(Tests) == {}
+    assert seen == [b"x", False, True, "REQ"]
+
+
 def test_readers_are_called():
     calls: list[object] = []
 
