@@ -199,10 +199,17 @@ class Faults:
         self._start(daemon)
 
     def _stop_nsqd(self, daemon: Daemon) -> None:
-        """In its process."""
-        self._excuse(daemon, keep_files=True, stops=True)
+        """In its process. It accepts messages until its connections are closed; then it writes what it has."""
+        broker = daemon.daemon.broker
+        write = broker.close
+
+        def excuse_and_write() -> int:
+            self._excuse(daemon, keep_files=True, stops=True)
+            return write()
+
+        broker.close = excuse_and_write  # type: ignore[method-assign]
         daemon.daemon.stop()
-        self._excuse(daemon, keep_files=True, stops=True)  # what it accepted until its connections were closed
+        self._excuse(daemon, keep_files=True, stops=True)  # without a disk, it has written nothing
 
     def _end_nsqd(self, random: Random, how: str) -> None:
         daemon = self._nsqd(random)
