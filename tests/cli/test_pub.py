@@ -13,6 +13,7 @@ from gnsq_like import NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE, open_terminal, read_to_the_end, terminal_environment
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd
+from tests.support.scripts import run_beside
 from tests.support.tools import (
     COMMAND,
     counts,
@@ -20,7 +21,6 @@ from tests.support.tools import (
     go_tool,
     lines,
     numbered,
-    run_command,
     run_tool,
     running_tool,
     taken,
@@ -157,8 +157,8 @@ def test_a_terminal_shows_the_progress(tmp_path: Path, no_color: bool) -> None:
     with running_nsqd() as nsqd:
         command = [*COMMAND, "pub", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}"]
         with path.open() as stdin:
-            done = run_command(command, stdin=stdin, stderr=theirs, env=environment)
-        word = run_command([*command, "x"], stderr=theirs, env=environment)
+            done = run_beside(command, capture_output=False, stdin=stdin, stderr=theirs, env=environment)
+        word = run_beside([*command, "x"], capture_output=False, stderr=theirs, env=environment)
     os.close(theirs)
     written = read_to_the_end(ours).decode()
     os.close(ours)

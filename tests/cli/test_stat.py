@@ -16,7 +16,8 @@ from gnsq_like.cli.stat import fitting, heading, row
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE, open_terminal, read_to_the_end, terminal_environment
 from tests.support.daemons import KINDS, running_nsqd
-from tests.support.tools import COMMAND, NOBODY, fill, go_tool, run_command, run_tool, running_tool
+from tests.support.scripts import run_beside
+from tests.support.tools import COMMAND, NOBODY, fill, go_tool, run_tool, running_tool
 
 commands = pytest.mark.commands
 #: The least time between two reports: a test waits for reports, and not for this.
@@ -104,7 +105,7 @@ def test_on_a_terminal(columns: int) -> None:
         command = [*COMMAND, "stat", "--topic=clicks", "--channel=archive", "--count=2", SOON]
         command.append(f"--nsqd-http-address={nsqd.http_address}")
         try:
-            run_command(command, stdout=theirs, env=terminal_environment(NO_COLOR="1"))
+            run_beside(command, capture_output=False, stdout=theirs, env=terminal_environment(NO_COLOR="1"))
         finally:
             os.close(theirs)
         text = read_to_the_end(ours).decode()

@@ -15,6 +15,7 @@ from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
 from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
+from tests.support.scripts import run_beside
 from tests.support.tools import (
     COMMAND,
     NOBODY,
@@ -23,7 +24,6 @@ from tests.support.tools import (
     fill,
     go_tool,
     numbered,
-    run_command,
     run_tool,
     running_tool,
     taken,
@@ -118,8 +118,8 @@ def test_a_reader_that_has_seen_enough() -> None:
         fill(nsqd, "t", numbered(2000), "c")
         command = " ".join([*COMMAND, "tail", "--topic=t", "--channel=c", *at(nsqd)])
         script = f"{command} | head -n 2; exit ${{PIPESTATUS[0]}}"
-        done = run_command(["bash", "-c", script], capture_output=True)
-        assert (done.returncode, done.stderr) == (0, b"")
+        done = run_beside(["bash", "-c", script])
+        assert (done.returncode, done.stderr) == (0, "")
         assert len(done.stdout.splitlines()) == 2
 
 
@@ -266,6 +266,6 @@ def test_a_full_disk_is_an_error_and_nothing_is_finished() -> None:
     with running_nsqd() as nsqd, open("/dev/full", "wb") as full:
         fill(nsqd, "t", numbered(10), "c")
         command = [*COMMAND, "tail", "--topic=t", "--channel=c", *at(nsqd)]
-        done = run_command(command, stdout=full, stderr=subprocess.PIPE)
-        assert (done.returncode, done.stderr) == (1, b"Error: No space left on device\n")
+        done = run_beside(command, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+        assert (done.returncode, done.stderr) == (1, "Error: No space left on device\n")
         assert unfinished(nsqd, "t", "c") == 10

@@ -13,19 +13,18 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from gevent import get_hub
 
 from gnsq_like import NsqdHTTPClient, Reader
 from gnsq_like.cli.app import app
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
 from tests.support.daemons import Running, wait_for
+from tests.support.scripts import run_beside
 
 COMMAND = [sys.executable, "-m", "gnsq_like"]
 #: An address at which nobody listens: port 1 is reserved for a service that no machine runs.
@@ -50,14 +49,7 @@ def run_tool(
     *arguments: str, data: bytes = b"", command: list[str] = COMMAND, **environment: str
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a tool to its end."""
-    return run_command([*command, *arguments], input=data, capture_output=True, env=clean_environment(**environment))
-
-
-def run_command(command: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end, as subprocess.run does, while this process's hub goes on."""
-    run = partial(subprocess.run, command, check=False, **options)
-    done: subprocess.CompletedProcess[bytes] = get_hub().threadpool.apply(run)
-    return done
+    return run_beside([*command, *arguments], input=data, env=clean_environment(**environment), text=False)
 
 
 def invoke(*arguments: str, data: bytes = b"") -> Result:
