@@ -123,6 +123,8 @@ test-quick: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/wire tests/runtime tests/transport tests/connection tests/discovery tests/producer \
 		tests/reader $(IN_PARALLEL) $(PYTEST_ARGS)
 
+# Properties compute, and wait for nothing: more processes than cores would only import more.
+test-properties: PROCESSES = 2
 test-properties: $(TEST_VENV)/$(STAMP)
 	GNSQ_LIKE_HYPOTHESIS=full $(BIN)/python -m pytest -m hypothesis $(IN_PARALLEL) $(PYTEST_ARGS)
 

@@ -11,7 +11,13 @@ import pytest
 from tests.support import scale
 from tests.support.daemons import is_after_1_3_0
 from tests.support.hub_errors import pytest_runtest_teardown
-from tests.support.summary import leave_out, pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
+from tests.support.summary import (
+    leave_out,
+    pytest_ignore_collect,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+)
 from tests.support.time_limit import (
     pytest_configure,
     pytest_runtest_makereport,
@@ -22,6 +28,7 @@ from tests.support.time_limit import (
 #: Hooks that pytest takes from here; scale has the hypothesis profiles.
 __all__ = [
     "pytest_configure",
+    "pytest_ignore_collect",
     "pytest_runtest_makereport",
     "pytest_runtest_protocol",
     "pytest_runtest_teardown",
@@ -34,12 +41,13 @@ __all__ = [
 
 
 @pytest.fixture(autouse=True)
-def _log_level() -> Iterator[None]:
-    """A daemon that runs in the tests' process sets the level of the whole package when it is told another one."""
+def _log_as_before() -> Iterator[None]:
+    """What runs in the tests' process sets the level of the whole package: a daemon that is told one, a command."""
     log = logging.getLogger("gnsq_like")
-    level = log.level
+    level, handlers = log.level, log.handlers[:]
     yield
     log.setLevel(level)
+    log.handlers[:] = handlers
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

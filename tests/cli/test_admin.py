@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +14,7 @@ from gnsq_like.admin.web.passwords import read_passwords
 from tests.support import raw
 from tests.support.commands import gnsq_like
 from tests.support.daemons import running_nsqlookupd
+from tests.support.tools import invoke
 from tests.support.web import Server, running
 
 pytestmark = pytest.mark.commands
@@ -71,24 +70,6 @@ def test_nsqadmins_flags_and_config_file(tmp_path: Path) -> None:
             assert server.end(signal.SIGTERM) == 0
 
 
-@pytest.mark.parametrize(
-    ("flags", "part"),
-    [
-        ([], "--nsqd-http-address or --lookupd-http-address required"),
-        (["--nsqd-http-address=h:1", "--lookupd-http-address=h:2"], "not both"),
-        (["--nsqd-http-address=nonsense"], "invalid address"),
-        (["--cluster", "east"], "NAME="),
-        (["--nsqd-http-address=h:1", "--password-file=/nowhere"], "password_file"),
-        (["--nsqd-http-address=h:1", "--http-client-request-timeout=soon"], "soon"),
-    ],
-)
-def test_wrong_flags_are_one_line(flags: list[str], part: str) -> None:
-    done = gnsq_like("admin", *flags)
-    assert done.returncode == 2
-    assert part in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_an_address_in_use(tmp_path: Path) -> None:
     with admin(tmp_path, "--nsqd-http-address=127.0.0.1:9") as server:
         done = gnsq_like("admin", "--nsqd-http-address=127.0.0.1:9", f"--http-address=127.0.0.1:{server.port}")
@@ -99,8 +80,7 @@ def test_passwords_are_set_and_removed(tmp_path: Path) -> None:
     path = tmp_path / "passwords"
 
     def set_password(user: str, password: str) -> int:
-        command = [sys.executable, "-m", "gnsq_like", "admin-password", str(path), user, "--password", password]
-        return subprocess.run(command, check=False, capture_output=True).returncode
+        return invoke("admin-password", str(path), user, "--password", password).exit_code
 
     assert set_password("ada", "one") == 0
     assert set_password("bob", "two") == 0

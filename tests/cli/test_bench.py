@@ -11,8 +11,8 @@ from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support import tools
 from tests.support.commands import PATIENCE
-from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
-from tests.support.tools import NOBODY, TOOL_KINDS, fill, run_tool, running_tool, unfinished
+from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
+from tests.support.tools import NOBODY, fill, run_tool, running_tool, unfinished
 
 pytestmark = pytest.mark.commands
 
@@ -27,7 +27,7 @@ def topics_of(nsqd: Running) -> list[str]:
 failed = partial(tools.failed, "bench")
 
 
-@pytest.mark.parametrize("kind", TOOL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_all_stages_on_two_nsqds(kind: Any) -> None:
     with running_nsqlookupd(kind) as lookupd:
         options = {"lookupd_tcp_addresses": [lookupd.tcp_address], "broadcast_address": "127.0.0.1"}
@@ -59,7 +59,7 @@ def test_all_stages_on_two_nsqds(kind: Any) -> None:
 
 
 def test_a_topic_that_exists_is_not_touched() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "clicks", [b"1"], "archive")
         error = failed("--topic=clicks", f"--nsqd-http-address={nsqd.http_address}", *SHORT)
         assert error.startswith("Error: topic clicks exists;")
@@ -71,7 +71,7 @@ def test_a_topic_that_exists_is_not_touched() -> None:
 
 
 def test_a_signal_in_the_middle_leaves_no_topic() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         address = f"--nsqd-http-address={nsqd.http_address}"
         with running_tool("bench", address, "--duration=1h", "--stage=publish", "--size=24") as tool:
 
@@ -86,6 +86,6 @@ def test_a_signal_in_the_middle_leaves_no_topic() -> None:
 
 
 def test_nsqlookupds_without_an_nsqd() -> None:
-    with running_nsqlookupd("process") as lookupd:
+    with running_nsqlookupd() as lookupd:
         error = failed(f"--lookupd-http-address={lookupd.http_address}", *SHORT)
         assert error == "Error: the nsqlookupds know no nsqd\n"

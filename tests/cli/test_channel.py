@@ -1,4 +1,4 @@
-"""``gnsq-like channel`` as a process, against daemons of both kinds."""
+"""``gnsq-like channel``, against daemons of both kinds."""
 
 import json
 from functools import partial
@@ -10,12 +10,12 @@ from gnsq_like import Reader
 from gnsq_like.testing import wait_until
 from tests.support import tools
 from tests.support.commands import PATIENCE
-from tests.support.daemons import running_nsqd, running_nsqlookupd
-from tests.support.tools import TOOL_KINDS, counts, fill
+from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd
+from tests.support.tools import counts, fill
 
 pytestmark = pytest.mark.commands
 
-both = pytest.mark.parametrize("kind", TOOL_KINDS)
+both = pytest.mark.parametrize("kind", KINDS)
 
 
 printed = partial(tools.printed, "channel")
@@ -67,7 +67,7 @@ def test_registered_and_deleted_at_a_nsqlookupd(kind: Any) -> None:
 
 
 def test_the_consumers_of_a_channel() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "clicks", [], "archive")
         where = f"--nsqd-http-address={nsqd.http_address}"
         reader = Reader("clicks", "archive", lambda m: None, nsqd_tcp_addresses=nsqd.tcp_address, client_id="worker-7")

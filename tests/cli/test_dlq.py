@@ -1,4 +1,4 @@
-"""``gnsq-like dlq`` as a process, against daemons of both kinds."""
+"""``gnsq-like dlq``, against daemons of both kinds."""
 
 import json
 import time
@@ -12,13 +12,12 @@ from gnsq_like.deadletter import DeadLetter, pack_envelope
 from gnsq_like.testing import wait_until
 from tests.support import tools
 from tests.support.commands import PATIENCE
-from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
+from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
 from tests.support.tools import (
     NOBODY,
-    TOOL_KINDS,
     counts,
     fill,
-    run_tool,
+    invoke,
     running_tool,
     taken,
     unfinished,
@@ -27,7 +26,7 @@ from tests.support.tools import (
 
 pytestmark = pytest.mark.commands
 
-both = pytest.mark.parametrize("kind", TOOL_KINDS)
+both = pytest.mark.parametrize("kind", KINDS)
 DEAD = "orders.dead"
 
 
@@ -89,9 +88,9 @@ def test_letters_are_listed_shown_replayed_and_dropped(kind: Any) -> None:
         assert printed("drop", DEAD, found[3]["id"], "--yes", *addresses) == "1 letter dropped\n"
         assert unfinished(two, DEAD, "dead-letters") == 1
 
-        done = run_tool("dlq", "replay", DEAD, "--all", *addresses)
-        assert (done.returncode, done.stdout) == (1, b"1 letter replayed\n")
-        assert b"it is no envelope" in done.stderr
+        done = invoke("dlq", "replay", DEAD, "--all", *addresses)
+        assert (done.exit_code, done.stdout) == (1, "1 letter replayed\n")
+        assert "it is no envelope" in done.stderr
         assert printed("replay", DEAD, "--all", "--to=orders", *addresses) == "1 letter replayed\n"
         bodies = taken(one, "orders", 3, "billing")
         assert sorted(bodies) == [b"no envelope \xff", b"order 000001", b"order 000002"]
@@ -105,7 +104,7 @@ def test_what_cannot_be_published_stays(kind: Any) -> None:
         with running_nsqd(kind, **options) as nsqd:
             fill(nsqd, DEAD, [letter(1, topic="gone"), letter(2, topic=DEAD)])
             address = f"--lookupd-http-address={lookupd.http_address}"
-            wait_until(lambda: run_tool("lookup", DEAD, address).returncode == 0, PATIENCE)
+            wait_until(lambda: invoke("lookup", DEAD, address).exit_code == 0, PATIENCE)
             error = failed("replay", DEAD, "--all", address)
             assert "there is no topic gone" in error
             assert "it came from this topic itself" in error
@@ -122,7 +121,7 @@ def test_letters_are_held_for_as_long_as_nsqd_permits(kind: Any) -> None:
 
 
 def test_the_channel_of_a_topic_that_has_others() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, DEAD, [letter(1)], "archive", "other")
         error = failed("list", DEAD, *where(nsqd))
         assert f"topic {DEAD} has no channel dead-letters; choose one of its own: archive, other" in error
@@ -137,19 +136,19 @@ def test_the_channel_of_a_topic_that_has_others() -> None:
 
 
 def test_a_channel_that_is_paused_ends_the_command() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, DEAD, [letter(1)], "dead-letters")
         with NsqdHTTPClient(nsqd.http_address) as http:
             wait_until(lambda: http.stats(DEAD)["topics"][0]["channels"][0]["depth"] == 1, PATIENCE)
             http.pause_channel(DEAD, "dead-letters")
-        done = run_tool("dlq", "list", DEAD, "--json", *where(nsqd))
-        assert (done.returncode, json.loads(done.stdout)) == (0, [])
-        assert b"1 letter could not be read: the channel is paused" in done.stderr
+        done = invoke("dlq", "list", DEAD, "--json", *where(nsqd))
+        assert (done.exit_code, json.loads(done.stdout)) == (0, [])
+        assert "1 letter could not be read: the channel is paused" in done.stderr
 
 
 def test_a_signal_in_the_middle_of_a_replay_loses_nothing() -> None:
     count = 3000
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "orders", [], "billing")
         fill(nsqd, DEAD, [letter(each) for each in range(count)], "dead-letters")
         with running_tool("dlq", "replay", DEAD, "--all", *where(nsqd)) as tool:
@@ -167,7 +166,7 @@ def test_a_signal_in_the_middle_of_a_replay_loses_nothing() -> None:
 
 
 def test_failures_are_one_line() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         for command in (["list", DEAD], ["replay", DEAD, "--all"], ["drop", DEAD, "--all", "--yes"]):
             error = failed(*command, *where(nsqd))
             assert f"there is no topic {DEAD}" in error

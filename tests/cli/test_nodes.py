@@ -1,4 +1,4 @@
-"""``gnsq-like nodes``, ``node``, ``lookup`` and ``ping`` as processes, against daemons of both kinds."""
+"""``gnsq-like nodes``, ``node``, ``lookup`` and ``ping``, against daemons of both kinds."""
 
 import json
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ import pytest
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
-from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
+from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
 from tests.support.scripted_http import Asked, always, response, scripted
-from tests.support.tools import NOBODY, TOOL_KINDS, failed, fill, printed, run_tool
+from tests.support.tools import NOBODY, failed, fill, invoke, printed
 
 pytestmark = pytest.mark.commands
 
-both = pytest.mark.parametrize("kind", TOOL_KINDS)
+both = pytest.mark.parametrize("kind", KINDS)
 
 
 @contextmanager
@@ -87,9 +87,9 @@ def test_daemons_that_answer_and_one_that_does_not(kind: Any) -> None:
         again = json.loads(printed("ping", "--json", where, f"--nsqd-http-address={one.http_address}"))
         assert len(again) == 3
 
-        done = run_tool("ping", where, f"--nsqd-http-address={NOBODY}")
-        assert (done.returncode, done.stderr) == (1, b"Error: 1 daemon of 4 not well\n")
-        [line] = [each for each in done.stdout.decode().splitlines() if NOBODY in each]
+        done = invoke("ping", where, f"--nsqd-http-address={NOBODY}")
+        assert (done.exit_code, done.stderr) == (1, "Error: 1 daemon of 4 not well\n")
+        [line] = [each for each in done.stdout.splitlines() if NOBODY in each]
         assert "refused" in line.lower()
 
 
@@ -100,24 +100,24 @@ def test_an_nsqd_that_answers_that_it_is_not_well() -> None:
         return response('{"version": "1.3.0"}')
 
     with scripted(always(answer)) as server:
-        done = run_tool("ping", "--json", f"--nsqd-http-address={server.address}")
+        done = invoke("ping", "--json", f"--nsqd-http-address={server.address}")
     [found] = json.loads(done.stdout)
     assert (found["problem"], found["version"]) == ("NOK - failed to write message: disk full", "1.3.0")
     assert found["seconds"] > 0
-    assert (done.returncode, done.stderr) == (1, b"Error: 1 daemon of 1 not well\n")
+    assert (done.exit_code, done.stderr) == (1, "Error: 1 daemon of 1 not well\n")
 
 
 def test_an_nsqd_that_is_not_given_by_a_lookupd() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "clicks", [b"1"], "archive")
         where = f"--nsqd-http-address={nsqd.http_address}"
         [node] = json.loads(printed("nodes", "--json", where))
         assert (node["http_address"], node["tcp_address"]) == (nsqd.http_address, nsqd.tcp_address)
-        done = run_tool("nodes", "--json", where, f"--nsqd-http-address={NOBODY}")
-        assert (done.returncode, len(json.loads(done.stdout))) == (0, 1)
-        assert done.stderr.decode().startswith(f"Warning: http://{NOBODY}/")
-        done = run_tool("node", "tombstone", nsqd.http_address, "other", "--yes", where)
-        assert "there is no topic other on" in done.stderr.decode()
+        done = invoke("nodes", "--json", where, f"--nsqd-http-address={NOBODY}")
+        assert (done.exit_code, len(json.loads(done.stdout))) == (0, 1)
+        assert done.stderr.startswith(f"Warning: http://{NOBODY}/")
+        done = invoke("node", "tombstone", nsqd.http_address, "other", "--yes", where)
+        assert "there is no topic other on" in done.stderr
         printed("node", "tombstone", nsqd.http_address, "clicks", "-y", where)
         assert topics_of(nsqd) == []
 

@@ -12,10 +12,10 @@ import pytest
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE, open_terminal, read_to_the_end, terminal_environment
-from tests.support.daemons import running_nsqd, running_nsqlookupd
+from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd
+from tests.support.scripts import run_beside
 from tests.support.tools import (
     COMMAND,
-    TOOL_KINDS,
     counts,
     fill,
     go_tool,
@@ -28,7 +28,7 @@ from tests.support.tools import (
 
 pytestmark = pytest.mark.commands
 
-both = pytest.mark.parametrize("kind", TOOL_KINDS)
+both = pytest.mark.parametrize("kind", KINDS)
 
 
 @both
@@ -79,7 +79,7 @@ def test_the_same_input_gives_the_messages_of_to_nsq() -> None:
 
 
 def test_to_all_nsqds_or_to_one() -> None:
-    with running_nsqd("process") as one, running_nsqd("process") as two:
+    with running_nsqd() as one, running_nsqd() as two:
         addresses = [f"--nsqd-tcp-address={nsqd.tcp_address}" for nsqd in (one, two)]
         assert run_tool("pub", "--topic=all", *addresses, data=b"a\nb\n").returncode == 0
         assert [sorted(taken(nsqd, "all", 2)) for nsqd in (one, two)] == [[b"a", b"b"]] * 2
@@ -96,8 +96,8 @@ def depth(http_address: str, topic: str) -> int:
 
 def test_nsqlookupd_finds_the_nsqd() -> None:
     with (
-        running_nsqlookupd("process") as lookupd,
-        running_nsqd("process", lookupd_tcp_addresses=(lookupd.tcp_address,), broadcast_address="127.0.0.1") as nsqd,
+        running_nsqlookupd() as lookupd,
+        running_nsqd(lookupd_tcp_addresses=(lookupd.tcp_address,), broadcast_address="127.0.0.1") as nsqd,
     ):
         done = run_tool("pub", "--topic=t", data=b"a\n", NSQ_LOOKUPD_HTTP_ADDRESSES=lookupd.http_address)
         assert (done.returncode, done.stderr) == (0, b"")
@@ -124,7 +124,7 @@ def test_a_signal_in_the_middle(kind: Any) -> None:
 
 
 def test_a_rate(tmp_path: Path) -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         began = time.monotonic()
         arguments = ["--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}", "--rate=5"]
         assert run_tool("pub", *arguments, data=b"x\n" * 11).returncode == 0
@@ -135,7 +135,7 @@ def test_a_rate(tmp_path: Path) -> None:
 
 
 def test_deferred_messages() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "t", [], "c")
         arguments = ["--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}", "--defer=1h"]
         assert run_tool("pub", *arguments, data=b"x\n").returncode == 0
@@ -154,11 +154,11 @@ def test_a_terminal_shows_the_progress(tmp_path: Path, no_color: bool) -> None:
     path.write_bytes(lines(numbered(1000)))
     ours, theirs = open_terminal(80, 24)
     environment = terminal_environment(**({"NO_COLOR": "1"} if no_color else {}))
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         command = [*COMMAND, "pub", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}"]
         with path.open() as stdin:
-            done = subprocess.run(command, stdin=stdin, stderr=theirs, env=environment, timeout=PATIENCE, check=False)
-        word = subprocess.run([*command, "x"], stderr=theirs, env=environment, timeout=PATIENCE, check=False)
+            done = run_beside(command, capture_output=False, stdin=stdin, stderr=theirs, env=environment)
+        word = run_beside([*command, "x"], capture_output=False, stderr=theirs, env=environment)
     os.close(theirs)
     written = read_to_the_end(ours).decode()
     os.close(ours)

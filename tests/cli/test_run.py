@@ -74,13 +74,7 @@ def test_check_as_json(shop: Path) -> None:
         (["missing"], "Error: cannot import missing: ModuleNotFoundError: No module named 'missing'"),
         (["shop:archive"], "Error: shop:archive is a function: write shop:archive() for the Readers that it returns"),
         (["shop.py"], "Error: shop.py is a file: give a module's name, such as shop"),
-        (["shop", "--health=127.0.0.1"], "Error: --health=127.0.0.1: it must be host:port"),
         (["shop", "--health=nobody.invalid:1"], "Error: cannot listen on nobody.invalid:1: "),
-        (["shop", "--processes=0"], "Error: Invalid value for '--processes'"),
-        (["shop", "--max-memory=much"], "Error: --max-memory=much: it must be a size such as 300M or 1.5G"),
-        (["shop", "--json"], "Error: --json is for --check"),
-        (["shop", "--app-dir=missing"], "Error: Invalid value for '--app-dir'"),
-        ([], "Error: Missing argument"),
     ],
 )
 def test_what_cannot_be_run_is_one_line(shop: Path, arguments: list[str], line: str) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,8 +15,9 @@ from gnsq_like import NsqdHTTPClient
 from gnsq_like.cli.stat import fitting, heading, row
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE, open_terminal, read_to_the_end, terminal_environment
-from tests.support.daemons import running_nsqd
-from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, fill, go_tool, run_tool, running_tool
+from tests.support.daemons import KINDS, running_nsqd
+from tests.support.scripts import run_beside
+from tests.support.tools import COMMAND, NOBODY, fill, go_tool, run_tool, running_tool
 
 commands = pytest.mark.commands
 #: The least time between two reports: a test waits for reports, and not for this.
@@ -30,7 +30,7 @@ def reports_of(out: bytes) -> list[dict[str, Any]]:
 
 
 @commands
-@pytest.mark.parametrize("kind", TOOL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_figures_of_a_channel_on_two_nsqds(kind: Any) -> None:
     with running_nsqd(kind) as one, running_nsqd(kind) as two:
         fill(one, "clicks", [b"1", b"2"], "archive")
@@ -68,7 +68,7 @@ def test_the_figures_of_a_channel_on_two_nsqds(kind: Any) -> None:
 @commands
 def test_the_lines_are_those_of_nsq_stat() -> None:
     theirs = go_tool("nsq_stat")
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "clicks", [b"1", b"2"], "archive")
         arguments = ["-topic=clicks", "-channel=archive", "-interval=50ms", "-count=2"]
         arguments.append(f"-nsqd-http-address={nsqd.http_address}")
@@ -77,7 +77,7 @@ def test_the_lines_are_those_of_nsq_stat() -> None:
 
 @commands
 def test_an_nsqd_that_goes_away_and_comes_back() -> None:
-    with running_nsqd("process") as one, running_nsqd("process") as two:
+    with running_nsqd() as one, running_nsqd() as two:
         for nsqd in (one, two):
             fill(nsqd, "clicks", [b"1"], "archive")
         where = [f"--nsqd-http-address={each.http_address}" for each in (one, two)]
@@ -98,14 +98,14 @@ def test_an_nsqd_that_goes_away_and_comes_back() -> None:
 @commands
 @pytest.mark.parametrize("columns", [80, 120])
 def test_on_a_terminal(columns: int) -> None:
-    with running_nsqd("process") as nsqd, ExitStack() as stack:
+    with running_nsqd() as nsqd, ExitStack() as stack:
         fill(nsqd, "clicks", [b"1"], "archive")
         ours, theirs = open_terminal(columns, 24)
         stack.callback(os.close, ours)
         command = [*COMMAND, "stat", "--topic=clicks", "--channel=archive", "--count=2", SOON]
         command.append(f"--nsqd-http-address={nsqd.http_address}")
         try:
-            subprocess.run(command, stdout=theirs, timeout=PATIENCE, check=True, env=terminal_environment(NO_COLOR="1"))
+            run_beside(command, capture_output=False, stdout=theirs, env=terminal_environment(NO_COLOR="1"))
         finally:
             os.close(theirs)
         text = read_to_the_end(ours).decode()
@@ -119,7 +119,7 @@ def test_on_a_terminal(columns: int) -> None:
 
 @commands
 def test_whoever_reads_has_seen_enough() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "clicks", [b"1"], "archive")
         where = f"--nsqd-http-address={nsqd.http_address}"
         with running_tool("stat", "--topic=clicks", "--channel=archive", SOON, where) as tool:
@@ -134,7 +134,7 @@ def test_whoever_reads_has_seen_enough() -> None:
 
 @commands
 def test_failures_are_one_line() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "clicks", [], "archive")
         for names, address, words in [
             (["clicks", "other"], nsqd.http_address, "there is no channel clicks/other"),

@@ -14,11 +14,11 @@ import pytest
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
-from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
+from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
+from tests.support.scripts import run_beside
 from tests.support.tools import (
     COMMAND,
     NOBODY,
-    TOOL_KINDS,
     clean_environment,
     counts,
     fill,
@@ -32,7 +32,7 @@ from tests.support.tools import (
 
 pytestmark = pytest.mark.commands
 
-both = pytest.mark.parametrize("kind", TOOL_KINDS)
+both = pytest.mark.parametrize("kind", KINDS)
 
 
 def at(nsqd: Running) -> list[str]:
@@ -93,9 +93,9 @@ def test_a_number_of_messages_and_no_more_are_finished(kind: Any) -> None:
         assert sorted([*shown, *rest]) == numbered(100)
 
 
-@both
+@pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
 def test_a_signal_in_the_middle_loses_nothing(kind: Any) -> None:
-    """Its output is read no further, so it is in the middle of a write."""
+    """Its output is read no further, so it is in the middle of a write; what has come is read without the hub."""
     bodies = [body.ljust(1000, b".") for body in numbered(3000)]
     with running_nsqd(kind, mem_queue_size=5000) as nsqd:
         fill(nsqd, "t", bodies, "c")
@@ -114,17 +114,17 @@ def test_a_signal_in_the_middle_loses_nothing(kind: Any) -> None:
 
 
 def test_a_reader_that_has_seen_enough() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "t", numbered(2000), "c")
         command = " ".join([*COMMAND, "tail", "--topic=t", "--channel=c", *at(nsqd)])
         script = f"{command} | head -n 2; exit ${{PIPESTATUS[0]}}"
-        done = subprocess.run(["bash", "-c", script], capture_output=True, timeout=PATIENCE, check=False)
-        assert (done.returncode, done.stderr) == (0, b"")
+        done = run_beside(["bash", "-c", script])
+        assert (done.returncode, done.stderr) == (0, "")
         assert len(done.stdout.splitlines()) == 2
 
 
 def test_json() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "t", ["ä\n".encode(), b"\xff"], "c")
         done = run_tool("tail", "--topic=t", "--channel=c", "--json", "-n2", *at(nsqd))
         found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -136,7 +136,7 @@ def test_json() -> None:
 
 
 def test_grep_and_topics() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         for topic in ("a", "b"):
             fill(nsqd, topic, [], "c")
         with running_tool("tail", "--topic=a", "--topic=b", "--grep=^x+$", "--print-topic", *at(nsqd)) as tool:
@@ -196,7 +196,7 @@ def test_the_backlog_of_a_topic_without_channel_stays(kind: Any, by_lookupd: boo
 
 
 def test_create_takes_the_backlog() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "t", numbered(100))
         done = run_tool("tail", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}", "--create", "-n100")
         assert done.returncode == 0
@@ -204,9 +204,9 @@ def test_create_takes_the_backlog() -> None:
 
 
 def test_an_nsqd_that_comes_later_with_a_topic_without_channel_is_left_out() -> None:
-    with running_nsqlookupd("process") as lookupd:
+    with running_nsqlookupd() as lookupd:
         options: dict[str, Any] = {"lookupd_tcp_addresses": (lookupd.tcp_address,), "broadcast_address": "127.0.0.1"}
-        with running_nsqd("process", **options) as one, running_nsqd("process") as two:
+        with running_nsqd(**options) as one, running_nsqd() as two:
             fill(one, "t", [], "c")
             fill(two, "t", numbered(10))
             arguments = ["--topic=t", f"--lookupd-http-address={lookupd.http_address}", "--lookupd-poll-interval=100ms"]
@@ -221,7 +221,7 @@ def test_an_nsqd_that_comes_later_with_a_topic_without_channel_is_left_out() -> 
 
 
 def test_a_durable_channel_is_made_only_when_asked_for() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "t", [b"x"], "c")
         done = run_tool("tail", "--topic=t", "--channel=d", *at(nsqd))
         assert done.returncode == 1
@@ -240,7 +240,7 @@ def test_an_unknown_topic(kind: Any) -> None:
 
 
 def test_an_nsqd_that_cannot_be_asked() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         done = run_tool("tail", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}")
         assert done.returncode == 1
         (line,) = done.stderr.decode().splitlines()
@@ -263,9 +263,9 @@ def test_nobody_listens(flag: str, more: list[str]) -> None:
 def test_a_full_disk_is_an_error_and_nothing_is_finished() -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full")
-    with running_nsqd("process") as nsqd, open("/dev/full", "wb") as full:
+    with running_nsqd() as nsqd, open("/dev/full", "wb") as full:
         fill(nsqd, "t", numbered(10), "c")
         command = [*COMMAND, "tail", "--topic=t", "--channel=c", *at(nsqd)]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
-        assert (done.returncode, done.stderr) == (1, b"Error: No space left on device\n")
+        done = run_beside(command, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+        assert (done.returncode, done.stderr) == (1, "Error: No space left on device\n")
         assert unfinished(nsqd, "t", "c") == 10

@@ -16,10 +16,9 @@ import pytest
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
-from tests.support.daemons import running_nsqd, running_nsqlookupd
+from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd
 from tests.support.tools import (
     COMMAND,
-    TOOL_KINDS,
     Tool,
     counts,
     files_below,
@@ -33,7 +32,7 @@ from tests.support.tools import (
 
 pytestmark = pytest.mark.commands
 
-both = pytest.mark.parametrize("kind", TOOL_KINDS)
+both = pytest.mark.parametrize("kind", KINDS)
 #: Messages of the test that kills it; raise it for a longer look.
 MESSAGES = int(os.environ.get("GNSQ_LIKE_KILLED_MESSAGES", "20000"))
 
@@ -100,7 +99,7 @@ def test_every_message_is_a_line_and_finished_after_its_sync(kind: Any, more: li
 @pytest.mark.parametrize("compression", ["", "--gzip"])
 def test_what_is_not_synced_is_not_finished(compression: str, tmp_path: Path) -> None:
     """The first message of a file is synced at once, and the next ones with their SIGHUP."""
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "t", [b"first"], "nsq_to_file")
         arguments = flags(nsqd, tmp_path, *filter(None, [compression]), "--sync-interval=1h")
         with running_tool("to-file", "--topic=t", *arguments) as tool:
@@ -138,7 +137,7 @@ def test_a_signal_in_the_middle(kind: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [[], ["--work-dir={}/work"], ["--gzip"]])
 def test_sighup_closes_the_file(more: list[str], tmp_path: Path) -> None:
     """NSQ's own ends with an error on the next message if there is a work dir."""
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "t", [b"one"], "nsq_to_file")
         arguments = flags(nsqd, tmp_path / "out", *(each.format(tmp_path) for each in more))
         with running_tool("to-file", "--topic=t", *arguments, TZ=early_in_its_hour()) as tool:
@@ -192,8 +191,8 @@ def test_the_same_messages_give_the_files_of_nsq_to_file(more: list[str], tmp_pa
 
 def test_topics_by_a_pattern_and_new_ones(tmp_path: Path) -> None:
     with (
-        running_nsqlookupd("process") as lookupd,
-        running_nsqd("process", lookupd_tcp_addresses=(lookupd.tcp_address,), broadcast_address="127.0.0.1") as nsqd,
+        running_nsqlookupd() as lookupd,
+        running_nsqd(lookupd_tcp_addresses=(lookupd.tcp_address,), broadcast_address="127.0.0.1") as nsqd,
     ):
         fill(nsqd, "web_clicks", [b"one"])
         fill(nsqd, "other", [b"no"])
@@ -209,7 +208,7 @@ def test_topics_by_a_pattern_and_new_ones(tmp_path: Path) -> None:
 
 def test_files_go_to_a_store_when_they_are_rotated(tmp_path: Path) -> None:
     bodies = numbered(100)
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "t", bodies, "nsq_to_file")
         arguments = [f"--nsqd-tcp-address={nsqd.tcp_address}", f"--output-dir=file://{tmp_path}/store"]
         arguments += [f"--work-dir={tmp_path}/work", "--gzip", "--rotate-size=500", "--sync-interval=100ms"]
@@ -277,7 +276,7 @@ def last_line(tool: Tool) -> str:
 
 def test_a_disk_that_is_full_ends_it_and_nothing_unsynced_is_finished(tmp_path: Path) -> None:
     bodies = numbered(2000)
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "t", bodies, "nsq_to_file")
         limit = ["bash", "-c", 'ulimit -f 16; trap "" XFSZ; exec "$@"', "-"]
         command = [*limit, *COMMAND]
@@ -296,7 +295,7 @@ def test_a_disk_that_is_full_ends_it_and_nothing_unsynced_is_finished(tmp_path: 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "t", [b"x"], "nsq_to_file")
         done = run_tool("to-file", "--topic=t", *flags(nsqd, tmp_path / "file" / "out"))
         assert done.returncode == 1
@@ -309,14 +308,14 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_it_waits_for_nsqlookupds_and_topics(tmp_path: Path) -> None:
     arguments = ["--topic=t", "--lookupd-poll-interval=100ms", f"--output-dir={tmp_path}", "--sync-interval=100ms"]
-    with running_nsqlookupd("process") as lookupd:
+    with running_nsqlookupd() as lookupd:
         address = lookupd.http_address
         lookupd.stop()
         with running_tool("to-file", f"--lookupd-http-address={address}", *arguments) as tool:
             tool.wait_for_line(f"WARNING: .*{address}")
             lookupd.start()
             options: dict[str, Any] = {"lookupd_tcp_addresses": (lookupd.tcp_address,)}
-            with running_nsqd("process", broadcast_address="127.0.0.1", **options) as nsqd:
+            with running_nsqd(broadcast_address="127.0.0.1", **options) as nsqd:
                 fill(nsqd, "t", [b"x"])
                 wait_until(lambda: lines_of(tmp_path) == [b"x"], PATIENCE)
                 assert tool.end() == 0

@@ -13,10 +13,9 @@ import pytest
 from gnsq_like.testing import wait_until
 from tests.support.certificates import write_ca
 from tests.support.commands import PATIENCE
-from tests.support.daemons import Running, running_nsqd
+from tests.support.daemons import KINDS, Running, running_nsqd
 from tests.support.scripted_http import Asked, Peer, ScriptedServer, always, response, scripted
 from tests.support.tools import (
-    TOOL_KINDS,
     counts,
     fill,
     go_tool,
@@ -27,7 +26,7 @@ from tests.support.tools import (
 
 pytestmark = pytest.mark.commands
 
-both = pytest.mark.parametrize("kind", TOOL_KINDS)
+both = pytest.mark.parametrize("kind", KINDS)
 OK = response()
 FAST = ["--default-requeue-delay=50ms", "--max-requeue-delay=50ms", "--max-backoff-duration=100ms"]
 
@@ -65,7 +64,7 @@ def test_post(kind: Any) -> None:
 
 def test_get_puts_the_message_into_the_url() -> None:
     bodies = [b"a b&c=/\xff%", b"x"]
-    with running_nsqd("process") as nsqd, scripted(always(OK)) as server:
+    with running_nsqd() as nsqd, scripted(always(OK)) as server:
         fill(nsqd, "t", bodies, "nsq_to_http")
         with running_tool("to-http", *flags(nsqd, f"-get=http://{server.address}/in?m=%s&n=1")) as tool:
             wait_until_done(nsqd, 2)
@@ -87,7 +86,7 @@ def test_one_request_in_ten_fails_and_every_message_arrives() -> None:
             accepted[asked.body] += 1
             return OK
 
-    with running_nsqd("process") as nsqd, scripted(always(answer)) as server:
+    with running_nsqd() as nsqd, scripted(always(answer)) as server:
         fill(nsqd, "t", bodies, "nsq_to_http")
         arguments = flags(nsqd, f"--post=http://{server.address}/", *FAST, "--backoff-multiplier=5ms", "-n5")
         with running_tool("to-http", *arguments, "--max-in-flight=5") as tool:
@@ -100,7 +99,7 @@ def test_one_request_in_ten_fails_and_every_message_arrives() -> None:
 
 
 def test_all() -> None:
-    with running_nsqd("process") as nsqd, scripted(always(OK)) as one, scripted(always(OK)) as two:
+    with running_nsqd() as nsqd, scripted(always(OK)) as one, scripted(always(OK)) as two:
         fill(nsqd, "t", numbered(10), "nsq_to_http")
         urls = [f"--post=http://{server.address}/" for server in (one, two)]
         with running_tool("to-http", *flags(nsqd, *urls, "--mode=all")) as tool:
@@ -111,7 +110,7 @@ def test_all() -> None:
 
 def test_tls_and_credentials(tmp_path: Path) -> None:
     ca = write_ca(tmp_path)
-    with running_nsqd("process") as nsqd, scripted(always(OK), tls=True) as server:
+    with running_nsqd() as nsqd, scripted(always(OK), tls=True) as server:
         fill(nsqd, "t", [b"x"], "nsq_to_http")
         url = f"--post=https://me:se%20same@{server.address}/"
         with running_tool("to-http", *flags(nsqd, url, *FAST)) as tool:

@@ -7,9 +7,8 @@ import pytest
 
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
-from tests.support.daemons import Running, running_nsqd
+from tests.support.daemons import KINDS, Running, running_nsqd
 from tests.support.tools import (
-    TOOL_KINDS,
     counts,
     fill,
     go_tool,
@@ -22,7 +21,7 @@ from tests.support.tools import (
 
 pytestmark = pytest.mark.commands
 
-both = pytest.mark.parametrize("kind", TOOL_KINDS)
+both = pytest.mark.parametrize("kind", KINDS)
 
 
 def flags(source: Running, *destinations: Running | str) -> list[str]:

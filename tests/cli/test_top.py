@@ -12,8 +12,8 @@ import pytest
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE, needs_proc, open_terminal, terminal_environment
-from tests.support.daemons import running_nsqd
-from tests.support.tools import COMMAND, NOBODY, TOOL_KINDS, counts, fill
+from tests.support.daemons import KINDS, running_nsqd
+from tests.support.tools import COMMAND, NOBODY, counts, fill
 
 pytestmark = pytest.mark.commands
 
@@ -77,7 +77,7 @@ def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-@pytest.mark.parametrize("kind", TOOL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("columns", [80, 200])
 def test_topics_are_shown_until_q(kind: object, columns: int) -> None:
     with running_nsqd(kind) as nsqd:  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ def test_topics_are_shown_until_q(kind: object, columns: int) -> None:
             assert is_restored(top.out)
 
 
-@pytest.mark.parametrize("kind", TOOL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_channel_is_paused_emptied_and_its_topic_shown(kind: object) -> None:
     with running_nsqd(kind) as nsqd:  # type: ignore[arg-type]
         fill(nsqd, "clicks", [b"1"], "archive")
@@ -126,7 +126,7 @@ def test_a_channel_is_paused_emptied_and_its_topic_shown(kind: object) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_the_terminal_as_it_was(number: int) -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "clicks", [], "archive")
         with on_a_terminal(f"--nsqd-http-address={nsqd.http_address}") as top:
             wait_until(lambda: "clicks" in top.out, PATIENCE, lambda: top.out)
@@ -138,7 +138,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(number: int) -> None:
 @needs_proc
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP])
 def test_it_goes_on_after_it_was_stopped(number: int) -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "clicks", [b"1"], "archive")
         with on_a_terminal(f"--nsqd-http-address={nsqd.http_address}", "--interval=100ms") as top:
             wait_until(lambda: "clicks" in top.out, PATIENCE, lambda: top.out)

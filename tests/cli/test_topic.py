@@ -1,4 +1,4 @@
-"""``gnsq-like topic`` as a process, against daemons of both kinds."""
+"""``gnsq-like topic``, against daemons of both kinds."""
 
 import json
 import signal
@@ -14,12 +14,12 @@ from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support import tools
 from tests.support.commands import PATIENCE
-from tests.support.daemons import Running, running_nsqd, running_nsqlookupd
-from tests.support.tools import NOBODY, TOOL_KINDS, fill, run_tool, running_tool
+from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
+from tests.support.tools import NOBODY, fill, invoke, running_tool
 
 pytestmark = pytest.mark.commands
 
-both = pytest.mark.parametrize("kind", TOOL_KINDS)
+both = pytest.mark.parametrize("kind", KINDS)
 
 
 def backlog_of(nsqd: Running) -> int:
@@ -98,21 +98,21 @@ def test_without_nsqlookupds(kind: Any) -> None:
         assert printed("empty", "clicks", "-y", *where) == "topic clicks: emptied at 1 nsqd\n"
         assert json.loads(printed("list", "--json", *where))[0]["depth"] == 0
         assert printed("create", "clicks", *where) == "topic clicks: created at 2 nsqds\n"
-        done = run_tool("topic", "delete", "clicks", *where, data=b"y\n")
-        assert done.stdout == b"topic clicks: deleted at 2 nsqds\n"
+        done = invoke("topic", "delete", "clicks", *where, data=b"y\n")
+        assert done.stdout == "topic clicks: deleted at 2 nsqds\n"
         assert "there is no topic clicks" in failed("show", "clicks", *where)
 
 
 def test_one_of_two_nsqds_does_not_answer() -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         fill(nsqd, "clicks", [])
         where = [f"--nsqd-http-address={each}" for each in (nsqd.http_address, NOBODY)]
-        done = run_tool("topic", "list", "--json", *where)
-        assert (done.returncode, len(json.loads(done.stdout))) == (0, 1)
-        assert done.stderr.decode().startswith(f"Warning: http://{NOBODY}/")
-        done = run_tool("topic", "pause", "clicks", *where)
-        assert (done.returncode, done.stdout) == (1, b"topic clicks: paused at 1 nsqd\n")
-        assert done.stderr.decode().startswith(f"Error: http://{NOBODY}/")
+        done = invoke("topic", "list", "--json", *where)
+        assert (done.exit_code, len(json.loads(done.stdout))) == (0, 1)
+        assert done.stderr.startswith(f"Warning: http://{NOBODY}/")
+        done = invoke("topic", "pause", "clicks", *where)
+        assert (done.exit_code, done.stdout) == (1, "topic clicks: paused at 1 nsqd\n")
+        assert done.stderr.startswith(f"Error: http://{NOBODY}/")
 
 
 def test_nobody_answers() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gnsq_like import Producer, Reader
-from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.web import CONF, IS_THOROUGH, WORKERS, Consumed, gunicorn, publish_from
 
 pytestmark = pytest.mark.servers
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.servers
 NAMES = [f"n{number}" for number in range(5000 if IS_THOROUGH else 500)]
 
 
-@pytest.fixture(params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+@pytest.fixture(params=KINDS)
 def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
     with running_nsqd(request.param) as running:
         yield running
@@ -42,8 +42,8 @@ def test_every_request_answered_200_is_a_message_consumed_once(tmp_path: Path, n
 @pytest.mark.parametrize("kind", ["gevent", "gthread"])
 def test_preloaded_each_worker_has_a_producer_and_readers_of_its_own(tmp_path: Path, kind: str) -> None:
     with (
-        running_nsqlookupd("process") as lookupd,
-        running_nsqd("process", lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd,
+        running_nsqlookupd() as lookupd,
+        running_nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd,
         Producer(nsqd.tcp_address) as producer,
         gunicorn(
             tmp_path,
@@ -91,7 +91,7 @@ def test_readers_from_a_place_of_their_own(tmp_path: Path, source: str, factory:
     conf = CONF.replace("WorkerReaders()", f"WorkerReaders({source!r})")
     app = f"tests.support.clicks_app:{factory}"
     with (
-        running_nsqd("process") as nsqd,
+        running_nsqd() as nsqd,
         Producer(nsqd.tcp_address) as producer,
         gunicorn(tmp_path, "-k", "gthread", conf=conf, app=app, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
     ):

@@ -76,7 +76,7 @@ def wait_for_signs_of_life(server: Server) -> None:
 )
 def test_no_handler_shorter_than_graceful_timeout_is_cut(tmp_path: Path, kind: str, number: int) -> None:
     with (
-        running_nsqd("process") as nsqd,
+        running_nsqd() as nsqd,
         Producer(nsqd.tcp_address) as producer,
         gunicorn(tmp_path, *WORKERS[kind], NO_END, conf=CONF, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
     ):
@@ -117,7 +117,7 @@ def post_worker_init(worker):
 def test_a_handler_longer_than_graceful_timeout_gives_its_message_back(tmp_path: Path, kind: str) -> None:
     """The worker alone gets the signal: a master that stops would kill it a moment after it has given up."""
     with (
-        running_nsqd("process", msg_timeout=NO_MSG_TIMEOUT) as nsqd,
+        running_nsqd(msg_timeout=NO_MSG_TIMEOUT) as nsqd,
         Producer(nsqd.tcp_address) as producer,
         gunicorn(
             tmp_path,
@@ -144,7 +144,7 @@ def test_a_handler_longer_than_graceful_timeout_gives_its_message_back(tmp_path:
 def test_a_handler_may_take_longer_than_timeout_when_one_worker_goes(tmp_path: Path) -> None:
     """A master that goes on kills workers that give no sign of life: one that waits for handlers must give it."""
     with (
-        running_nsqd("process") as nsqd,
+        running_nsqd() as nsqd,
         Producer(nsqd.tcp_address) as producer,
         gunicorn(tmp_path, *WORKERS["gthread"], NO_END, conf=CONF, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
     ):
@@ -167,7 +167,7 @@ def test_a_worker_that_is_timed_out_lets_handlers_end(tmp_path: Path) -> None:
     slow to start.
     """
     with (
-        running_nsqd("process") as nsqd,
+        running_nsqd() as nsqd,
         Producer(nsqd.tcp_address) as producer,
         gunicorn(
             tmp_path, *("-k", "sync", "--timeout=1000"), NO_END, conf=CONF, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address
@@ -194,7 +194,7 @@ def test_a_worker_that_is_timed_out_lets_handlers_end(tmp_path: Path) -> None:
 def test_workers_that_are_recycled_cut_no_handler_and_drop_no_request(tmp_path: Path, kind: str) -> None:
     names: list[str] = []
     with (
-        running_nsqd("process") as nsqd,
+        running_nsqd() as nsqd,
         gunicorn(
             tmp_path, *WORKERS[kind], "--max-requests=50", conf=CONF, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address
         ) as server,
@@ -211,7 +211,7 @@ def test_workers_that_are_recycled_cut_no_handler_and_drop_no_request(tmp_path: 
 @pytest.mark.parametrize("kind", ["gevent", "sync"])
 def test_sigint_does_not_wait_for_handlers_and_loses_no_message(tmp_path: Path, kind: str) -> None:
     with (
-        running_nsqd("process") as nsqd,
+        running_nsqd() as nsqd,
         Producer(nsqd.tcp_address) as producer,
         gunicorn(tmp_path, *WORKERS[kind], NO_END, conf=CONF, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
     ):
@@ -245,7 +245,7 @@ def worker_int(worker):
 
 def test_a_handler_that_ends_after_sigint_and_before_the_workers_exit_is_answered_once(tmp_path: Path) -> None:
     with (
-        running_nsqd("process") as nsqd,
+        running_nsqd() as nsqd,
         Producer(nsqd.tcp_address) as producer,
         gunicorn(
             tmp_path, *("-k", "gthread"), NO_END, conf=ENDING_CONF, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address
@@ -262,7 +262,7 @@ def test_a_handler_that_ends_after_sigint_and_before_the_workers_exit_is_answere
 @pytest.mark.parametrize("kind", ["gthread", pytest.param("gevent", marks=thorough)])
 def test_sigint_after_sigterm_gives_messages_back(tmp_path: Path, kind: str) -> None:
     with (
-        running_nsqd("process", msg_timeout=NO_MSG_TIMEOUT) as nsqd,
+        running_nsqd(msg_timeout=NO_MSG_TIMEOUT) as nsqd,
         Producer(nsqd.tcp_address) as producer,
         gunicorn(tmp_path, *WORKERS[kind], NO_END, conf=CONF, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
     ):

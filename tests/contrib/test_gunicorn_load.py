@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from gnsq_like import Reader
-from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.daemons import KINDS, Running, running_nsqd, wait_for
 from tests.support.web import CONF, WORKER_KINDS, WORKERS, Consumed, Load, gunicorn, wait_until_all_is_finished
 
 pytestmark = pytest.mark.servers
 
 
-@pytest.fixture(params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+@pytest.fixture(params=KINDS)
 def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
     with running_nsqd(request.param) as running:
         yield running

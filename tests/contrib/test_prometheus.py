@@ -219,7 +219,7 @@ def test_two_workers_count_together(tmp_path, kind, preload):
     directory.mkdir()
     flags = ["-k", kind, "-w", "2", *(["--threads=10"] if kind == "gthread" else []), *(["--preload"] * preload)]
     with (
-        running_nsqd("process") as nsqd,
+        running_nsqd() as nsqd,
         gunicorn(
             tmp_path,
             *flags,

@@ -143,9 +143,9 @@ def in_uvicorn(framework: str, path: Path, **environment: str) -> AbstractContex
 @pytest.mark.parametrize(
     ("site", "worker", "kind"),
     [
-        ("flask", "gevent", "process"),
-        pytest.param("django", *GTHREAD.values, "process", marks=GTHREAD.marks),
-        ("flask", "uvicorn", "process"),
+        ("flask", "gevent", "ours"),
+        pytest.param("django", *GTHREAD.values, "ours", marks=GTHREAD.marks),
+        ("flask", "uvicorn", "ours"),
         pytest.param("django", "uvicorn", "real", marks=pytest.mark.real_nsqd),
         pytest.param("django", "gevent", "real", marks=pytest.mark.real_nsqd),
     ],

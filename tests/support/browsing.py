@@ -43,7 +43,7 @@ def until(browser: Any, condition: Callable[[], object]) -> None:
                 raise
             return False
 
-    WebDriverWait(browser, PATIENCE).until(look)
+    WebDriverWait(browser, PATIENCE, poll_frequency=0.05).until(look)
 
 
 def click(element: Any) -> None:

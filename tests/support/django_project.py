@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from gnsq_like.testing import Published, RecordingProducer
+from tests.support.scripts import run_beside
 from tests.support.web import ROOT, Server, running, with_patience
 
 PROJECT = ROOT / "tests" / "contrib" / "django" / "project"
@@ -54,17 +55,10 @@ class Project:
         """The environment of a command."""
         return {**os.environ, "PYTHONPATH": str(ROOT), "NOTES": str(self.path / "notes"), **with_patience(more)}
 
-    def manage(self, *arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
+    def manage(self, *arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; its output is text."""
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=self.path,
-            env=self.environment(**environment),
-            input=stdin,
-            capture_output=True,
-            check=False,
-        )
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+        command = [sys.executable, "manage.py", *arguments]
+        return run_beside(command, cwd=self.path, env=self.environment(**environment), input=stdin)
 
     def running(self, *arguments: str, listening: str = "", **environment: str) -> AbstractContextManager[Server]:
         """Context manager: a command that runs until it is ended."""

@@ -18,15 +18,15 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 _MOST_TIME = 150.0
 
 
-def run_beside(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """``subprocess.run`` while this thread's greenlets go on; text, and no exception for a bad status.
+def run_beside(command: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
+    """``subprocess.run`` while this thread's greenlets go on; text by default, and no exception for a bad status.
 
     Not gevent's subprocess: once a process has used that, the standard library's reads 0 for every child's status.
     """
     options = {"capture_output": True, "text": True, "timeout": _MOST_TIME, "check": False, **options}
     if monkey.is_module_patched("subprocess"):
         return subprocess.run(command, **options)
-    done: subprocess.CompletedProcess[str] = gevent.get_hub().threadpool.apply(subprocess.run, (command,), options)
+    done: subprocess.CompletedProcess[Any] = gevent.get_hub().threadpool.apply(subprocess.run, (command,), options)
     return done
 
 

@@ -4,6 +4,7 @@ takes up. With pytest-xdist the processes report what they have left out to the 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,13 +25,25 @@ ON_REQUEST = {
 _left_out = pytest.StashKey[Counter[str]]()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A target asks for one mark: the files that do not name it need not be imported, by each of its processes.
+
+    :func:`leave_out` fails if a test has the mark and its file does not name it.
+    """
+    asked = config.getoption("markexpr")
+    is_module = asked.isidentifier() and collection_path.match("test_*.py")
+    return True if is_module and asked not in collection_path.read_text() else None
+
+
 def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what runs only on request, and was not asked for."""
     asked = config.getoption("markexpr")
     named = [each.rpartition("/")[2] for each in config.args if "::" in each]
     left_out: dict[pytest.Item, str] = {}
     for item in items:
-        marks = [mark for mark in ON_REQUEST if item.get_closest_marker(mark) and mark not in asked]
+        of_item = [mark for mark in ON_REQUEST if item.get_closest_marker(mark)]
+        assert all(mark in item.path.read_text() for mark in of_item), f"{item.nodeid} has a mark of another file"
+        marks = [mark for mark in of_item if mark not in asked]
         is_wanted = item.get_closest_marker("sample") or any(each in item.nodeid for each in named)
         if marks and not is_wanted:
             left_out[item] = marks[0]

@@ -21,7 +21,7 @@ def test_changed_code_runs_without_a_restart(project: Project, patched: str) -> 
     """The running handler may end; the next message meets the new code."""
     module = project.path / "ledger" / "nsq_readers.py"
     with (
-        running_nsqd("process") as nsqd,
+        running_nsqd() as nsqd,
         Producer(nsqd.tcp_address) as producer,
         project.running(
             *("nsq_run", "work", "--health", "127.0.0.1:0"),
@@ -64,7 +64,7 @@ def test_changed_code_runs_without_a_restart(project: Project, patched: str) -> 
 def test_with_several_processes_their_supervisor_reloads(project: Project) -> None:
     module = project.path / "ledger" / "nsq_readers.py"
     with (
-        running_nsqd("process") as nsqd,
+        running_nsqd() as nsqd,
         Producer(nsqd.tcp_address) as producer,
         project.running(
             *("nsq_run", "work", "--health", "127.0.0.1:0", "--processes", "2"),

@@ -3,20 +3,20 @@
 import json
 import signal
 import socket
-import subprocess
 import sys
 
 import pytest
 
 from gnsq_like import Producer
 from tests.support.commands import needs_proc, runs
-from tests.support.daemons import delete_topics, running_nsqd, wait_for
+from tests.support.daemons import KINDS, delete_topics, running_nsqd, wait_for
+from tests.support.scripts import run_beside
 from tests.support.web import CLOSING, channel_of, client_states, get, wait_until_all_is_finished
 
 pytestmark = pytest.mark.servers
 
 
-@pytest.fixture(scope="module", params=["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+@pytest.fixture(scope="module", params=KINDS)
 def shared(request):
     with running_nsqd(request.param) as daemon:
         yield daemon
@@ -35,7 +35,7 @@ def publish(nsqd, topic, *bodies):
 
 def test_publish_and_run(project, nsqd):
     environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address}
-    for arguments, stdin in [([], b"one\n\ntwo"), (["three", "--defer", "0.1"], b"")]:
+    for arguments, stdin in [([], "one\n\ntwo"), (["three", "--defer", "0.1"], "")]:
         done = project.manage("nsq_publish", "orders", *arguments, stdin=stdin, **environment)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     with project.running("nsq_run", "book", "work", **environment) as server:
@@ -161,7 +161,7 @@ def test_health_and_metrics_are_served_where_the_readers_run(project, nsqd):
 @pytest.mark.parametrize("patched", ["", "1"])
 def test_several_processes(project, patched):
     environment = {"NSQ_METRICS": "true", "NSQ_STOP_TIMEOUT": "1000", "NSQ_MAX_IN_FLIGHT": "2", "PATCHED": patched}
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         environment["NSQ_NSQD_TCP_ADDRESSES"] = nsqd.tcp_address
         with project.running(
             *("nsq_run", "work", "--processes", "2", "--health", "127.0.0.1:0"),
@@ -227,13 +227,10 @@ def test_setting_up_loads_no_gevent_and_commands_that_need_no_connection_make_no
             "NSQ_LOOKUPD_HTTP_ADDRESSES": lookupd.address,
             "NSQ_TIMEOUT": "0.3",
         }
-        done = subprocess.run(
+        done = run_beside(
             [sys.executable, "-c", SET_UP + COMMANDS],
             cwd=project.path,
             env=project.environment(DJANGO_SETTINGS_MODULE="settings", **environment),
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert (done.returncode, done.stdout.splitlines()[0]) == (0, "[]"), done.stderr
         assert not nsqd.was_called

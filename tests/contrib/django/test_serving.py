@@ -9,7 +9,7 @@ import pytest
 from gunicorn.workers import SUPPORTED_WORKERS
 
 from gnsq_like import Producer
-from tests.support.daemons import Kind, running_nsqd, wait_for
+from tests.support.daemons import KINDS, Kind, running_nsqd, wait_for
 from tests.support.django_project import Project
 from tests.support.web import (
     CLOSING,
@@ -85,7 +85,7 @@ def daphne(project: Project, **environment: str) -> AbstractContextManager[Serve
 @pytest.mark.parametrize(
     "serve", [runserver, gevent_workers, preloaded_gevent_workers, preloaded_threaded_workers, uvicorn, daphne]
 )
-@pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_request_answered_200_is_a_message_consumed_once(project: Project, serve: Serve, kind: Kind) -> None:
     with running_nsqd(kind) as nsqd:
         environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address}
@@ -112,7 +112,7 @@ def test_every_request_answered_200_is_a_message_consumed_once(project: Project,
 def test_readers_in_gunicorns_workers(project: Project, kind: str) -> None:
     conf = CONF.replace("WorkerReaders()", 'WorkerReaders("gnsq_like.contrib.django:make_readers")')
     with (
-        running_nsqd("process") as nsqd,
+        running_nsqd() as nsqd,
         Producer(nsqd.tcp_address) as producer,
         gunicorn(
             project.path,
@@ -141,7 +141,7 @@ def test_readers_in_gunicorns_workers(project: Project, kind: str) -> None:
 
 def test_readers_in_the_lifespan_of_uvicorn_end_in_good_order(project: Project) -> None:
     with (
-        running_nsqd("process") as nsqd,
+        running_nsqd() as nsqd,
         Producer(nsqd.tcp_address) as producer,
         uvicorn(project, "with_its_readers", NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address) as server,
     ):

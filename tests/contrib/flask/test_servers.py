@@ -20,7 +20,7 @@ NO_END = "1000"
 @pytest.fixture
 def nsqd() -> Iterator[Running]:
     """Each test has its own: all have the application's topics, and count their messages."""
-    with running_nsqd("process") as running:
+    with running_nsqd() as running:
         yield running
 
 

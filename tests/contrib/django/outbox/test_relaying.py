@@ -163,7 +163,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.timeout(900 + ORDERS // 5)]
 
 
 def test_messages_are_relayed_and_reported(project: Project) -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         environment: dict[str, Any] = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "NSQ_METRICS": "1"}
         assert project.manage("place_orders", "early", "20", **environment).returncode == 0
         done = project.manage("nsq_relay", "--once", **environment)
@@ -192,7 +192,7 @@ def test_messages_are_relayed_and_reported(project: Project) -> None:
 
 @pytest.mark.parametrize("patched", ["", "1"])
 def test_readers_and_the_relay_in_one_process(project: Project, patched: str) -> None:
-    with running_nsqd("process") as nsqd:
+    with running_nsqd() as nsqd:
         environment: dict[str, Any] = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address, "PATCHED": patched}
         with project.running("nsq_run", "book", "--relay", **environment) as server:
             assert project.manage("place_orders", "some", "20", **environment).returncode == 0
