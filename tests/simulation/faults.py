@@ -207,7 +207,7 @@ class Faults:
             self._excuse(daemon, keep_files=True, stops=True)
             return write()
 
-        broker.close = excuse_and_write  # type: ignore[method-assign]
+        broker.close = excuse_and_write
         daemon.daemon.stop()
         self._excuse(daemon, keep_files=True, stops=True)  # without a disk, it has written nothing
 
