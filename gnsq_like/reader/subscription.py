@@ -92,8 +92,8 @@ class Subscription:
         self.connection: Connection
         self.charge: Charge[Subscription]
         self.timeouts: MessageTimeouts
-        #: Set by flow control, with :meth:`follow_traffic`.
-        self.level: Level
+        #: Set by flow control, with :meth:`follow_traffic`; messages may come before, with SUB's reply.
+        self.level: Level = Level()
         #: Settled when the last message in flight was answered; only of one that is to end before the Reader.
         self.drained: PendingReply | None = None
         #: Whether discovery says that its topic is no longer there: it is not dialled again.

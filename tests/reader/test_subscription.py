@@ -12,6 +12,7 @@ from gevent.event import Event
 from gnsq_like import Batch, Message, Reader
 from gnsq_like.errors import NsqdError, NSQError
 from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
+from gnsq_like.wire.frames import encode_messages
 from tests.simulation import Cluster, simulated
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.hub import settle
@@ -33,6 +34,17 @@ def test_a_failed_fin_reaches_on_error_and_ends_nothing(nsqd):
         assert all(line.startswith(b"RDY") for line in until(peer, b"FIN " + ID % 1)[:-1])
         gevent.spawn(answer_cls, peer)
     assert errors == [(nsqd.address, "E_FIN_FAILED")]
+
+
+def test_a_message_that_comes_with_subs_reply_is_handled(nsqd: ScriptedNsqd) -> None:
+    """No RDY has asked for it."""
+    with reading([nsqd]):
+        peer = nsqd.accept()
+        peer.identify(version="1.3.0", max_rdy_count=2500, output_buffer_timeout=25)
+        peer.line()
+        peer.send(OK + encode_messages([(1_000_000_000, 1, ID % 1, b"body")]))
+        until(peer, b"FIN " + ID % 1)
+        gevent.spawn(answer_cls, peer)
 
 
 def test_a_connection_whose_places_nsqd_may_have_lost_is_renewed(nsqd: ScriptedNsqd) -> None:
