@@ -247,6 +247,8 @@ class Connection:
             self._ending = InnerGreenlet.spawn(self._tear_down)
         elif not self._outbox.idle:
             self._outbox.flush()
+        if self.lease is None and not self._transport.is_watched:
+            self._watch()
 
     def let_go(self, loop_lives: bool) -> None:
         """Close the descriptor and nothing else, in a forked child or after the end of its thread. Never switches.

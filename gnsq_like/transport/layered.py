@@ -115,6 +115,11 @@ class LayeredTransport:
         self._tcp.watch(self._input)
         self._again.set(0.0)
 
+    @property
+    def is_watched(self) -> bool:
+        """As ``TcpTransport.is_watched``; not if something is decoded that waits."""
+        return self._tcp.is_watched and not self.layers.pending
+
     def _input(self) -> None:
         if self._on_input is not None:
             try:

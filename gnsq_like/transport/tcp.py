@@ -55,6 +55,11 @@ class TcpTransport:
             self._watcher = gevent.get_hub().loop.io(self.fileno(), _READABLE)
         self._watcher.start(on_input)
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether it is; gevent watches no longer when something has raised in ``on_input``."""
+        return self._watcher is not None and bool(self._watcher.active)
+
     def unwatch(self) -> None:
         """Watch for input no more; twice is fine. Never switches."""
         if self._watcher is not None:

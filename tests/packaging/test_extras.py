@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.package, pytest.mark.timeout(1500)]
 BEGINNING = '''
 import atexit, json, re, shlex, subprocess, time
 from pathlib import Path
-import requests
+from urllib.request import urlopen
 
 #: The blocks of the pages.
 examples = json.loads(Path("examples.json").read_text())
@@ -57,11 +57,11 @@ def until(condition):
         time.sleep(0.05)
 
 def publish(topic, body):
-    requests.post("http://127.0.0.1:4151/pub", params={"topic": topic}, data=body).raise_for_status()
+    urlopen(f"http://127.0.0.1:4151/pub?topic={topic}", body.encode()).close()
 
 def taken(topic):
     """Whether its channel has taken what was published."""
-    [found] = requests.get("http://127.0.0.1:4151/stats?format=json&topic=" + topic).json()["topics"]
+    [found] = json.load(urlopen("http://127.0.0.1:4151/stats?format=json&topic=" + topic))["topics"]
     return [each["depth"] + each["in_flight_count"] for each in found["channels"]] == [0]
 '''
 
@@ -137,7 +137,7 @@ EXAMPLES = {
         Path("gunicorn.conf.py").write_text(examples[1])
         shop = Service("gunicorn -k gevent --bind 127.0.0.1:0 'shop:create_app()'")
         address = shop.until("Listening at: (\\\\S+)")
-        requests.post(f"{address}/click", data={"button": "red"}).raise_for_status()
+        urlopen(f"{address}/click", b"button=red").close()
         shop.until("(red)")
         """,
         ("web.rst Flask", "web.rst gunicorn"),
@@ -262,7 +262,7 @@ EXAMPLES = {
         """
         for command in re.findall("gnsq-like admin [^#\\n]*", example):
             address = Service(f"{command} --http-address 127.0.0.1:0").until("listening on (.*)")
-            assert "Topics" in requests.get(f"http://{address}/").text
+            assert b"Topics" in urlopen(f"http://{address}/").read()
         """,
         ("admin.rst",),
     ),
