@@ -55,7 +55,8 @@ class Oracles:
         self._look_at = 0.0
         #: Readers over their windows.
         self._over: dict[ReaderProgram, bool] = {}
-        self._waiting: dict[ReaderProgram, float] = {}
+        #: Since when Readers take nothing, and what they had received then.
+        self._waiting: dict[ReaderProgram, tuple[float, int]] = {}
         #: Since when Readers are to be connected to an nsqd.
         self._wanted: dict[Daemon, float] = {}
         #: Since when it is not, although it should be.
@@ -196,7 +197,10 @@ class Oracles:
         if not is_idle or reader.rate_limit is not None or not self._waits_somewhere():
             self._waiting.pop(program, None)
             return
-        since = self._waiting.setdefault(program, now)
+        since, received = self._waiting.get(program, (now, -1))
+        if received != stats["received"]:  # a look a second may miss each message that it has
+            since = now
+        self._waiting[program] = since, stats["received"]
         connections = max(1, len(stats["connections"]))
         latency, jitter = self._scenario.options["latency"], self._scenario.options["jitter"]
         limit = 2.0 + 20 * latency + 4 * jitter
@@ -206,7 +210,7 @@ class Oracles:
             limit += turns * len(self._readers)
         self.tally["longest wait, ms"] = max(self.tally["longest wait, ms"], int((now - since) * 1000))
         if now - since > limit:
-            self._waiting[program] = now + 1000
+            self._waiting[program] = now + 1000, stats["received"]
             self._fail(f"{program.process.name}: takes nothing for {now - since:.1f} s, {stats['connections']}")
 
     def _waits_somewhere(self) -> bool:
