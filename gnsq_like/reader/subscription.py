@@ -150,7 +150,7 @@ class Subscription:
             self.charge.round_trip = connection.round_trip
         except NSQError as exc:
             connection.close()
-            return exc
+            return exc.with_traceback(None)  # its frames would keep this for as long as a log keeps the error
         except BaseException:
             connection.close()
             raise

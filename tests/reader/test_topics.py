@@ -14,13 +14,13 @@ import gevent
 import pytest
 
 from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader
-from gnsq_like.errors import InvalidName, InvalidOption
+from gnsq_like.errors import InvalidName, InvalidOption, NSQError
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import MessageCounts, ReaderCounts, Topics
 from tests.support.daemons import KINDS, Kind, Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.lookupds import FAST
-from tests.support.peer import Peer, scripted_nsqd
-from tests.support.reading import ID, Gate, answer_cls, ignore, until
+from tests.support.peer import Peer, ScriptedNsqd, scripted_nsqd
+from tests.support.reading import ID, Gate, answer_cls, ignore, reading, serve, until
 
 
 @contextmanager
@@ -205,6 +205,20 @@ def test_topics_of_a_pattern_come_and_go(kind: Kind) -> None:
         assert stats["topics"]["event.steady"]["finished"] == 30
         wait_for(lambda: subscriptions(nsqd.tcp_address) == 1)
         assert topics_at(nsqd) == {"event.steady", "other"}
+
+
+def test_an_error_that_somebody_keeps_keeps_no_subscription(nsqd: ScriptedNsqd) -> None:
+    """As a log does, or a test of one: nsqd closed the connection instead of a reply to SUB, as when a topic goes."""
+    errors: list[NSQError] = []
+    with reading([nsqd], on_error=lambda _, error: errors.append(error), max_redial_delay=0.1):
+        peer = nsqd.accept()
+        peer.identify(version="1.3.0", max_rdy_count=2500, output_buffer_timeout=25)
+        assert peer.line() == b"SUB t c"
+        peer.close()
+        peer = serve(nsqd)
+        assert errors
+        wait_for(lambda: subscriptions(nsqd.address) == 1)
+        gevent.spawn(answer_cls, peer)
 
 
 @pytest.mark.parametrize("topic", ["t", ["t", "u"], re.compile("^t$")], ids=["name", "names", "pattern"])
