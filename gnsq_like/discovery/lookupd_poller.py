@@ -216,13 +216,8 @@ def _unite(nodes: dict[_K, NsqdNode], key: _K, node: NsqdNode) -> None:
         nodes[key] = node
         return
     topics = tuple(dict.fromkeys((*known.topics, *node.topics)))
-    hidden = _hidden(known) | _hidden(node)
+    hidden = known.tombstoned_topics | node.tombstoned_topics
     nodes[key] = replace(node, topics=topics, tombstones=tuple(topic in hidden for topic in topics))
-
-
-def _hidden(node: NsqdNode) -> set[str]:
-    """The topics for which it is tombstoned."""
-    return {topic for topic, is_hidden in zip(node.topics, node.tombstones, strict=False) if is_hidden}
 
 
 class AllNsqds:
@@ -322,7 +317,7 @@ class TopicSearch:
 
     @staticmethod
     def _matching(pattern: re.Pattern[str], node: NsqdNode) -> tuple[str, ...]:
-        hidden = _hidden(node)
+        hidden = node.tombstoned_topics
         return tuple(topic for topic in node.topics if topic not in hidden and pattern.search(topic))
 
     def has_found(self, nodes: Collection[NsqdNode]) -> bool:

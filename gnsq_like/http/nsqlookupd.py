@@ -42,6 +42,11 @@ class NsqdNode:
         """ "host:port" or "[ipv6]:port", for an NsqdHTTPClient."""
         return _join(self.broadcast_address, self.http_port)
 
+    @property
+    def tombstoned_topics(self) -> set[str]:
+        """The topics for which it is tombstoned."""
+        return {topic for topic, is_tombstoned in zip(self.topics, self.tombstones, strict=False) if is_tombstoned}
+
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:

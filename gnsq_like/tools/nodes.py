@@ -100,7 +100,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 def from_lookupd(node: NsqdNode, lookupd: str) -> Node:
     """A node as this nsqlookupd describes it."""
-    tombstones = (*node.tombstones, *[False] * len(node.topics))
+    hidden = node.tombstoned_topics
     return Node(
         node.hostname,
         node.broadcast_address,
@@ -108,7 +108,7 @@ def from_lookupd(node: NsqdNode, lookupd: str) -> Node:
         node.http_port,
         node.version,
         {lookupd: node.remote_address},
-        topics=dict(zip(node.topics, tombstones, strict=False)),
+        topics={topic: topic in hidden for topic in node.topics},
         topology_zone=node.topology_zone,
         topology_region=node.topology_region,
     )

@@ -133,6 +133,7 @@ def test_tombstone(client: LookupdClient, nsqd: Any, nsqd_client: NsqdHTTPClient
     assert len(client.lookup("u").producers) == 1
     (node,) = client.nodes()
     assert dict(zip(node.topics, node.tombstones, strict=True)) == {"t": True, "u": False}
+    assert node.tombstoned_topics == {"t"}
     client.tombstone("t", "nobody:1")
 
 

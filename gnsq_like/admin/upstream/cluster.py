@@ -351,7 +351,8 @@ class Cluster:
 
 
 def _active_topics(node: NsqdNode) -> Iterable[str]:
-    return (topic for topic, is_tombstoned in from_lookupd(node, "").topics.items() if not is_tombstoned)
+    hidden = node.tombstoned_topics
+    return (topic for topic in node.topics if topic not in hidden)
 
 
 def _topic_names(client: NsqdHTTPClient) -> list[str]:

@@ -209,7 +209,7 @@ def _create_channel(of: TopicChannel, client: LookupdClient) -> None:
 
 def _topics_of(node: NsqdNode) -> list[str]:
     """The topics for which an nsqd is not tombstoned."""
-    hidden = {topic for topic, tombstoned in zip(node.topics, node.tombstones, strict=False) if tombstoned}
+    hidden = node.tombstoned_topics
     return [topic for topic in node.topics if topic not in hidden]
 
 
