@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 from urllib.parse import urljoin, urlsplit
@@ -160,16 +161,28 @@ def _tls_context(verify: bool | str | ssl.SSLContext, cert: str | tuple[str, str
         context = ssl.create_default_context(
             cafile=None if is_directory else verify, capath=verify if is_directory else None
         )
-    elif isinstance(verify, bool):
-        context = ssl.create_default_context()
-        if not verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
+    elif verify is True:
+        context = _system_context(ssl.SSLContext, ssl.get_default_verify_paths(), chain)
+    elif verify is False:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     else:
         context = verify
     if chain:
         context.load_cert_chain(*chain)
     return context
+
+
+@cache
+def _system_context(_kind: type[ssl.SSLContext], _paths: object, _chain: tuple[str, ...]) -> ssl.SSLContext:
+    """One that trusts the system's authorities. To read them takes 20 ms, so all connections share it.
+
+    :param _kind: another one since ``patch_all()``
+    :param _paths: where they lie
+    :param _chain: the client certificate that it is given, or none
+    """
+    return ssl.create_default_context()
 
 
 def _read(url: str, response: HTTPResponse, limit: int) -> bytes:
