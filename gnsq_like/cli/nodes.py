@@ -77,7 +77,7 @@ def lookup(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
     warn(found.failures.values())
     if as_json:
         names = ("http_address", "tcp_address", "hostname", "version", "lookupds")
-        nodes = [{name: _json(node)[name] for name in names} for node in found.nodes]
+        nodes = [{name: whole[name] for name in names} for whole in map(_json, found.nodes)]
         print_json({"topic": topic, "channels": found.channels, "nodes": nodes})
         return
     click.echo(f"{topic}: {'channels ' + ', '.join(found.channels) if found.channels else 'no channel'}")

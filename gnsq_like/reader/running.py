@@ -209,7 +209,7 @@ class Subscriptions:
             setup.channel,
             flow,
             self._handlers,
-            self._setup.hooks,
+            setup.hooks,
             setup.options,
         )
         error = subscription.connect(on_error=self._refused, on_close=self._ended)
@@ -222,7 +222,7 @@ class Subscriptions:
         self._counts.reconnects += target in self._were_connected
         self._were_connected.add(target)
         flow.add(subscription)
-        self._setup.hooks.call("on_connect", subscription.address)
+        setup.hooks.call("on_connect", subscription.address)
         logger.info("subscribed to %s/%s at %s", target.topic, setup.channel, target.address)
         return None
 

@@ -117,7 +117,7 @@ class LayeredTransport:
 
     @property
     def is_watched(self) -> bool:
-        """As ``TcpTransport.is_watched``; not if something is decoded that waits."""
+        """As ``TcpTransport.is_watched``; not while bytes that are read wait to be decoded, in case nothing does so."""
         return self._tcp.is_watched and not self.layers.pending
 
     def _input(self) -> None:

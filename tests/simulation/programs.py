@@ -304,8 +304,8 @@ class ReaderProgram(Program):
         if self._puller is not None:
             self.process.run(self._puller.kill)
         self.process.run(gevent.killall, list(self._answering))
-        while self.form == "thread" and self._handling:  # nothing ends a handler that runs in a thread
-            gevent.sleep(1.0)
+        if self.form == "thread":  # nothing ends a handler that runs in a thread
+            self.cluster.wait(lambda: not self._handling)
 
 
 class ProducerProgram(Program):

@@ -149,7 +149,7 @@ class StreamReceiver:
         self._number += 1
 
     def _note_failure(self, connection: Connection, error: NsqdError) -> None:
-        # In the hub; never switches.
+        # In a greenlet of the connection; never switches.
         found = _FAILED_FIN.search(error.detail)
         if found is not None:
             self._failed.append(found[1].encode())
