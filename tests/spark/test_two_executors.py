@@ -34,7 +34,9 @@ def executor(body):
     return os.getppid()
 
 def fill():
-    frame.write.format("nsq").options(nsqd_tcp_addresses=tcp, topic="t").mode("append").save()
+    # Many batches, which go to the nsqds in turn: each of them gets some, whichever is the first of a task.
+    options = dict(nsqd_tcp_addresses=tcp, topic="t", max_batch_messages="100")
+    frame.write.format("nsq").options(**options).mode("append").save()
 
 def rows_of(frame):
     return [[row.id, int(row.body), row.nsqd_address, row.executor] for row in frame.collect()]
