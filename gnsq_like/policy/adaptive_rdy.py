@@ -13,9 +13,13 @@ within patience.
 
 But a round can be slow for two reasons: nsqd has no more messages, or this process computes and reads them late. How
 long it took does not show which. A *look* does: the timer finds the round unfinished although the hub has read its
-sockets. So the timer cuts the burst only after three looks, one in each turn of the hub: before the first one the RDY
-may not have been written, and in the second one the timer may be called before what has arrived is read. A round that
-takes longer than twice patience, and is over before the third look, doubles the burst: nsqd had the messages.
+sockets. So the timer cuts the burst only in its third look: before the first one the RDY may not have been written, and
+in the second one the timer may be called before what has arrived is read. The first two are due after patience, one
+turn of the hub after the other, and the third after twice patience.
+
+A round that takes longer than that may still be over before the third look: timers are up to a millisecond late. The
+first two looks tell which reason it had. If the turn between them was short, three turns fit into twice patience: this
+process does not read late, and the burst is halved. Otherwise it is doubled: nsqd had the messages.
 
 A burst of 1 has no timer, which would cost more than all the rest. Instead, after a number of slow rounds the burst is
 doubled as a *trial*. If messages are sparse, looks end it within milliseconds, and the next one comes later. In a flood
@@ -77,7 +81,9 @@ class AdaptiveRdy(Level):
         "_exact",
         "_goal",
         "_in_flight",
+        "_looked_at",
         "_looks",
+        "_prompt",
         "_share",
         "_since",
         "_slow",
@@ -100,11 +106,14 @@ class AdaptiveRdy(Level):
         #: in flight at the last call of `target`
         self._in_flight = 0
         #: this round: since when nsqd can send, or None while it cannot; how many messages it could send at first, at
-        #: most a burst; how many have arrived; in how many turns it was found unfinished
+        #: most a burst; how many have arrived; how many looks there were; when the last one was, and whether it was
+        #: soon after the one before
         self._since: float | None = None
         self._goal = 1
         self._count = 0
         self._looks = 0
+        self._looked_at = 0.0
+        self._prompt = False
         #: slow rounds since the last trial, and those after which there is another
         self._slow = 0
         self._every = TRIAL_EVERY
@@ -153,7 +162,7 @@ class AdaptiveRdy(Level):
     def due(self) -> float | None:
         if self._since is None or self.burst == 1:
             return None
-        return self._since + 2 * self._patience()
+        return self._since + (1 if self._looks < LOOKS - 1 else 2) * self._patience()
 
     def quiet(self, now: float) -> None:
         """Look, if `due` has passed. Call `target` afterwards: a lower RDY makes nsqd flush."""
@@ -162,10 +171,11 @@ class AdaptiveRdy(Level):
             return
         self._looks += 1
         if self._looks == LOOKS:
-            # A burst of 2 was the first of a trial.
-            self._every = TRIAL_EVERY if self.burst > 2 else min(2 * self._every, TRIAL_EVERY_MAXIMUM)
-            self._set_burst(self._count // 2)
+            self._cut(self._count // 2)
             self._since = None
+            return
+        self._prompt = now - self._looked_at < self._patience() / 2
+        self._looked_at = now
 
     def _begin(self, now: float) -> None:
         """A round begins."""
@@ -183,12 +193,21 @@ class AdaptiveRdy(Level):
     def _filled(self, waited: float) -> None:
         """The burst has arrived."""
         patience = self._patience()
+        if waited > 2 * patience and self._looks == LOOKS - 1 and self._prompt:
+            self._cut(self.burst // 2)
+            return
         if waited > patience and (self.burst == 1 or waited <= 2 * patience):
             self._slow += 1
             if self._slow < self._every:
                 return
             self._slow = 0
         self._set_burst(2 * self.burst)
+
+    def _cut(self, burst: int) -> None:
+        """nsqd had fewer messages than the burst."""
+        # A burst of 2 was the first of a trial.
+        self._every = TRIAL_EVERY if self.burst > 2 else min(2 * self._every, TRIAL_EVERY_MAXIMUM)
+        self._set_burst(burst)
 
     def _set_burst(self, burst: int) -> None:
         burst = max(1, min(burst, self._share))

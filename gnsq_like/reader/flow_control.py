@@ -96,6 +96,7 @@ class FlowControl:
         #: Subscriptions whose RDY is to be adjusted at the end of this iteration of the hub, by ``_adjust``.
         self._unsettled: dict[Subscription, None] = {}
         self._timer = Timer(self._tick)
+        self._looks_timer = Timer(self._look)
         #: The last plan; its turns of silent connections are carried on with.
         self._made: Plan[Subscription] = Plan()
         self._turns_timer = Timer(self._turn)
@@ -330,6 +331,7 @@ class FlowControl:
         """Send no more RDY; twice is fine."""
         self._stopped = True
         self._timer.cancel()
+        self._looks_timer.cancel()
         self._turns_timer.cancel()
         self._overdue.stop()
 
@@ -352,18 +354,34 @@ class FlowControl:
                 self._arm((subscription,))
 
     def _arm(self, subscriptions: Iterable[Subscription]) -> None:
-        """Set the timer to the next deadline or ``due`` of these subscriptions; too early is harmless.
+        """Set the timers to the next deadline, and to the next ``due`` of a level, of these subscriptions.
 
-        The other subscriptions were armed before, and the timer checks all of them when it fires.
+        Too early is harmless. The other subscriptions were armed before, and the timers check all of them when they
+        fire.
         """
-        due: float | None = None
+        deadline: float | None = None
         slow_after = self._slow_after
         for subscription in subscriptions:
-            for moment in (subscription.level.due, subscription.timeouts.next_look(slow_after)):
-                if moment is not None and (due is None or moment < due):
-                    due = moment
-        if due is not None:
-            self._timer.set_by(due)
+            due = subscription.level.due
+            if due is not None:
+                self._looks_timer.set_by(due)
+            due = subscription.timeouts.next_look(slow_after)
+            if due is not None and (deadline is None or due < deadline):
+                deadline = due
+        if deadline is not None:
+            self._timer.set_by(deadline)
+
+    def _look(self) -> None:
+        self._account()
+        now = time.monotonic()
+        for subscription in self.subscriptions:
+            due = subscription.level.due
+            if due is not None and now >= due:
+                subscription.level.quiet(now)
+                subscription.adjust(now)
+                due = subscription.level.due
+            if due is not None:
+                self._looks_timer.set_by(due)
 
     def _tick(self) -> None:
         if self._stopped:
@@ -379,10 +397,6 @@ class FlowControl:
                 subscription.topic_flow.backoff.inconclusive(subscription.in_flight[message], now)
             if overdue:
                 self._overdue.add(subscription, overdue)
-            due = subscription.level.due
-            if due is not None and now >= due:
-                subscription.level.quiet(now)
-                subscription.adjust(now)
         for topic in self.topics.values():
             if topic.backoff.time_is_up(now):
                 logger.info("backoff of %s: testing with one message", topic.topic)

@@ -56,14 +56,14 @@ class Line:
         self.receive(self.burst, seconds)
         return self.burst
 
-    def look(self, times: int = LOOKS) -> None:
-        """The timer for `due` is called in so many turns, and nothing has arrived."""
+    def look(self, times: int = LOOKS, turn: float = 0.0) -> None:
+        """The timer for `due` is called so often, after turns that take so many seconds, and nothing has arrived."""
         self.ask()
-        due = self.level.due
-        assert due is not None
-        self.now = due
         for _ in range(times):
-            self.level.quiet(due)
+            due = self.level.due
+            assert due is not None
+            self.now = max(due, self.now + turn)
+            self.level.quiet(self.now)
 
 
 # --- a round
@@ -91,13 +91,30 @@ def test_one_that_is_unfinished_after_that_in_three_turns_cuts_it_to_what_came_w
     assert line.ask(in_flight=arrived) == arrived + left
 
 
-def test_one_that_is_over_before_the_third_doubles_it_because_the_process_was_late() -> None:
+@pytest.mark.parametrize("looks", [0, 1, 2])
+def test_one_that_is_over_before_the_third_doubles_it_because_the_process_was_late(looks: int) -> None:
     line = Line(burst=16)
-    line.look(LOOKS - 1)
-    line.receive(16, 0.25 * PATIENCE)
+    line.look(looks, turn=0.75 * PATIENCE)
+    line.receive(16, 2.25 * PATIENCE)
     assert line.burst == 32
     line.look(LOOKS - 1)
     assert line.burst == 32, "each round is looked for anew"
+
+
+@pytest.mark.parametrize(("turn", "left"), [(0.0, 8), (0.25 * PATIENCE, 8), (0.5 * PATIENCE, 32)])
+def test_it_halves_it_if_the_hub_was_prompt(turn: float, left: int) -> None:
+    line = Line(burst=16)
+    line.look(2, turn)
+    line.receive(16, 1.25 * PATIENCE)
+    assert line.burst == left
+
+
+def test_looks_begin_after_patience_and_end_after_twice_that() -> None:
+    line, due = Line(burst=16), []
+    for _ in range(LOOKS):
+        due.append(line.level.due)
+        line.look(1)
+    assert due == [PATIENCE, PATIENCE, 2 * PATIENCE]
 
 
 def test_messages_that_were_late_raise_no_burst_that_was_cut() -> None:
@@ -123,7 +140,7 @@ def test_patience(round_trip: float, burst: int, patience: float) -> None:
     assert Line(round_trip, share=5000, burst=burst).round(0.99 * patience) == 2 * burst
     assert Line(round_trip, share=5000, burst=burst).round(1.01 * patience) == burst
     due = Line(round_trip, share=5000, burst=burst).level.due
-    assert due is None if burst == 1 else due == pytest.approx(2 * patience)
+    assert due is None if burst == 1 else due == pytest.approx(patience)
 
 
 def test_a_burst_that_comes_in_parts_is_a_round() -> None:
@@ -140,7 +157,7 @@ def test_time_in_handlers_before_a_round_is_no_part_of_it() -> None:
     line = Line(burst=8)
     line.receive(8, 1.5 * PATIENCE)
     line.ask(after=PATIENCE)
-    assert line.level.due == line.now + 2 * PATIENCE
+    assert line.level.due == line.now + PATIENCE
 
 
 def test_the_parts_of_a_burst_may_take_its_patience_together() -> None:
@@ -170,7 +187,7 @@ def test_a_round_in_which_nsqd_could_send_less_than_a_burst_says_nothing() -> No
     assert line.level.rdy == 8, "the room of half a burst is no reason for a command"
     line.receive(4, PATIENCE / 2)
     line.ask()
-    assert line.level.due == line.now + 2 * PATIENCE, "another round"
+    assert line.level.due == line.now + PATIENCE, "another round"
     assert line.round(PATIENCE) == 16
 
 
@@ -181,7 +198,7 @@ def test_a_full_connection_is_not_waited_for() -> None:
     line.level.target(8, 200, line.now)  # RDY 16, which is not sent
     assert line.level.due is None
     line.ask(in_flight=7, after=1.0)
-    assert line.level.due == line.now + 2 * PATIENCE
+    assert line.level.due == line.now + PATIENCE
 
 
 @pytest.mark.parametrize(

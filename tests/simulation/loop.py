@@ -126,7 +126,10 @@ class Timer(Watcher):
         self.start(callback, *args)
 
     def _arm(self, after: float) -> None:
-        self._entry = self.loop.at(self.loop.now + (after if after > 0.0 else 0.0), self)
+        seconds = after if after > 0.0 else 0.0
+        if seconds and self.owner.timers_late is not None:
+            seconds += self.owner.timers_late()
+        self._entry = self.loop.at(self.loop.now + seconds, self)
 
     def stop(self) -> None:
         self.callback, self.args = None, ()

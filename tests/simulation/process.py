@@ -71,6 +71,8 @@ class Process:
         self.standstills: list[tuple[float, float]] = []
         #: Draws the seconds that a turn of its hub takes in which it does something; None for no time.
         self.turn_seconds: Callable[[], float] | None = None
+        #: Draws the seconds by which a timer is late, as libev's are up to one millisecond; None for no time.
+        self.timers_late: Callable[[], float] | None = None
         self.is_alive = True
         #: Seconds that a call in a thread takes, most of which wait for the disk.
         self.disk_delay = 0.0

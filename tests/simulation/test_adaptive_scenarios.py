@@ -111,6 +111,16 @@ def test_a_flood_in_a_process_that_reads_late_reaches_the_share_too(
 
 
 @scenario
+def test_timers_that_are_late_do_not_make_a_burst_grow(cluster: Cluster) -> None:
+    """At this rate a burst of 64 takes three milliseconds, a little longer than twice patience."""
+    scene, random = Scene(cluster, 1, SHARE, seconds=0.0, adaptive=True), Random(2)
+    cluster.world.main.timers_late = lambda: random.uniform(0.0, 0.001)
+    cluster.world.process("publisher").spawn(trickle, scene, 20_000, 0.5).join()
+    assert quantile(scene, 0.9) < 0.002
+    assert quantile(scene, 0.99) < 0.004
+
+
+@scenario
 def test_messages_that_are_handled_at_once_in_a_process_that_reads_late_pile_up_nowhere(cluster: Cluster) -> None:
     """Three hundred a second, of which each turn could take several: rounds of one message are too few."""
     scene, random = Scene(cluster, 1, SHARE, seconds=0.0, adaptive=True), Random(2)
