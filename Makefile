@@ -121,8 +121,8 @@ tests: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest --ignore tests/spark $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-quick: $(TEST_VENV)/$(STAMP)
-	$(BIN)/python -m pytest tests/wire tests/runtime tests/transport tests/connection tests/discovery tests/producer \
-		tests/reader $(IN_PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/wire tests/options tests/runtime tests/transport tests/connection tests/discovery \
+		tests/producer tests/reader $(IN_PARALLEL) $(PYTEST_ARGS)
 
 # Properties compute, and wait for nothing: more processes than cores would only import more.
 test-properties: PROCESSES = 2
