@@ -14,6 +14,7 @@
 #   make mutation   small changes of the client's core, each of which a test has to find, MUTANTS="gnsq_like.wire*"
 #   make coverage   lines and branches of the client's rooms that their tests run; fails below 95 %
 #   make docs       the site of docs/, into docs/_build/html; warnings are errors
+#   make generate   what is made from the code: typed keywords of the options, the list of public names
 #   make dist       the wheel and the sdist, into dist/
 #   make audit      pip-audit: known vulnerabilities of what the package needs
 #   make bench      benchmarks/$(BENCH).py: bench (speed beside other clients), compare, growth, simulate, ...
@@ -55,7 +56,7 @@ JAVA_STAMP = .java$(STAMP)
 
 .PHONY: help demo pipeline-demo test lint tests test-quick test-properties test-servers \
 	fuzz test-commands test-spark test-peers test-browser \
-	test-differential docs test-package dist release-check api-check test-lowest audit coverage mutation test-libuv \
+	test-differential docs generate test-package dist release-check api-check test-lowest audit coverage mutation test-libuv \
 	test-all bench simulate-faults format clean
 
 help:
@@ -120,8 +121,8 @@ tests: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest --ignore tests/spark $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-quick: $(TEST_VENV)/$(STAMP)
-	$(BIN)/python -m pytest tests/wire tests/runtime tests/transport tests/connection tests/discovery tests/producer \
-		tests/reader $(IN_PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/wire tests/options tests/runtime tests/transport tests/connection tests/discovery \
+		tests/producer tests/reader $(IN_PARALLEL) $(PYTEST_ARGS)
 
 # Properties compute, and wait for nothing: more processes than cores would only import more.
 test-properties: PROCESSES = 2
@@ -204,6 +205,11 @@ $(TEST_VENV)/$(DOCS_STAMP): $(TEST_VENV)/$(STAMP)
 docs: $(TEST_VENV)/$(DOCS_STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
 	$(BIN)/python -m pytest tests/docs -m site $(PYTEST_ARGS)
+
+# In this order: the second imports what the first writes.
+generate: $(TEST_VENV)/$(DOCS_STAMP)
+	$(BIN)/python -m tests.support.keywords
+	$(BIN)/python -m tests.support.surface
 
 CLIENT_TESTS = tests/wire tests/policy tests/runtime tests/options tests/transport tests/http tests/connection \
 	tests/discovery tests/reader tests/producer tests/security $(wildcard tests/test_*.py)

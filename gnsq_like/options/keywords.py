@@ -1,7 +1,7 @@
 """The options as typed keywords, which editors complete and mypy checks.
 
-``def reading(**options: Unpack[ReaderOptionsDict])``. Made from ``options.py`` by ``python -m tests.support.keywords``;
-not to be edited.
+``def reading(**options: Unpack[ReaderOptionsDict])``. Made from ``options.py`` by ``make generate``; not to be
+edited.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry
@@ -36,6 +37,24 @@ def test_files_and_targets_that_are_named_exist() -> None:
     assert targets <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
 
 
+def test_classes_and_functions_that_are_named_exist() -> None:
+    """As ``Limits.refuses`` or ``daemons.running_nsqd``; alone if the name is private or a class's."""
+    #: What a file defines, by its name and by those of its classes.
+    known: defaultdict[str, set[str]] = defaultdict(set)
+    for path in [*PACKAGE.rglob("*.py"), *(ROOT / "tests/support").glob("*.py")]:
+        source = path.read_text()
+        defined = set(re.findall(r"\b(?:def|class) (\w+)|^ *(?:self\.)?(\w+)(?:: | =)", source, re.MULTILINE))
+        for owner in [path.stem, *re.findall(r"^class (\w+)", source, re.MULTILINE)]:
+            known[owner] |= {name for pair in defined for name in pair}
+    everything = set().union(known, *known.values())
+    text = re.sub(r"``\S+\.(?:rst|py)``", "", CONTRIBUTING + ARCHITECTURE)
+    helpers = [pair for pair in re.findall(r"``(\w+)\.(\w+)``", section(text, "Tests")) if pair[0] in known]
+    pairs = {*helpers, *re.findall(r"``([A-Z]\w+)\.(\w+)``", text)}
+    gone = [f"{owner}.{name}" for owner, name in pairs if name not in known[owner]]
+    gone += set(re.findall(r"``(_\w+|[A-Z]\w*[a-z]\w*)``", text)) - everything
+    assert not gone, f"correct CONTRIBUTING.rst, working.rst or architecture.rst: the code has no {sorted(gone)}"
+
+
 def test_sections_of_the_internals_that_code_cites_exist() -> None:
     internals = "\n".join(path.read_text() for path in (DOCS / "internals").glob("*.rst"))
     numbers = set(re.findall(r"^(?:\* )?\**(S?\d+(?:\.\d+)?)[.\s*]", internals, re.MULTILINE))
@@ -61,7 +80,7 @@ def test_each_route_of_nsqd_is_on_the_page_of_nsqs_api_or_on_one_of_ours() -> No
     routes = {**information.routes(nsqd), **http.routes(nsqd)}
     text = page("internals/nsqd.rst") + page("daemons.rst") + page("statements.rst")
     unknown = [path for path in routes if path.partition("<")[0] not in text and "/pprof/" not in path]
-    assert unknown == [], "what NSQ's own nsqd lacks stands in docs/daemons.rst"
+    assert unknown == [], "describe these in docs/daemons.rst if NSQ's nsqd lacks them, else in docs/internals/nsqd.rst"
 
 
 # -- metrics, processes -------------------------------------------------------------------------

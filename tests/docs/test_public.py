@@ -12,5 +12,5 @@ def test_the_public_surface_is_the_one_written_down() -> None:
     from tests.support.surface import PATH, surface
 
     assert surface().splitlines() == PATH.read_text().splitlines(), (
-        "a change for CHANGES.rst: run python -m tests.support.surface"
+        "what users have has changed: run make generate, and see whether CHANGES.rst needs a line"
     )

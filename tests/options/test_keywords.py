@@ -14,7 +14,7 @@ ADDRESS = "127.0.0.1:4150"
 
 
 def test_the_file_is_the_one_that_is_made() -> None:
-    assert PATH.read_text() == generate(), "run python -m tests.support.keywords"
+    assert PATH.read_text() == generate(), "run make generate, or .venv/test/bin/python -m tests.support.keywords"
 
 
 def test_dicts_of_options_fit_readers_and_producers() -> None:

@@ -1,4 +1,4 @@
-"""Writes gnsq_like/options/keywords.py from the option classes: python -m tests.support.keywords"""
+"""Writes gnsq_like/options/keywords.py from the option classes; make generate runs it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PATH = ROOT / "gnsq_like" / "options" / "keywords.py"
 
 _HEAD = '''"""The options as typed keywords, which editors complete and mypy checks.
 
-``def reading(**options: Unpack[ReaderOptionsDict])``. Made from ``options.py`` by ``python -m tests.support.keywords``;
-not to be edited.
+``def reading(**options: Unpack[ReaderOptionsDict])``. Made from ``options.py`` by ``make generate``; not to be
+edited.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The public surface as text, a line for each name: python -m tests.support.surface writes it to public.txt.
+"""The public surface as text, a line for each name: make generate writes it to public.txt.
 
 Names in ``__all__`` and in docs/reference with their signatures and members, Spark's options, the command's flags, and
 metrics. A change of it is seen in review, and belongs into CHANGES.rst. The rest of what is public is in

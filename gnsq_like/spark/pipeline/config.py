@@ -88,8 +88,8 @@ class TableOptions:
 # -- the whole ------------------------------------------------------------------------------------------
 
 
-#: The possible formats of the table.
-FORMATS = ("parquet", "delta", "iceberg")
+#: The possible formats of the table, and what lies in the place of one.
+FORMATS = {"parquet": "date=*/hour=*/batch=*", "delta": "_delta_log", "iceberg": "metadata/*.metadata.json"}
 
 #: The units of a TIMESTAMP that is a number.
 TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
@@ -130,7 +130,7 @@ class Pipeline:
     dead_letters: Mapping[str, str] = field(default_factory=dict)
     #: The unit of numbers in TIMESTAMP fields, which count from 1970: "s", "ms", "us" or "ns".
     timestamp_unit: str = "s"
-    #: The format of the table: "parquet", "delta" or "iceberg".
+    #: The format of the table, one of FORMATS.
     format: str = "parquet"
     #: How the tables are maintained, and how often (``maintenance``); under "options.NAME" options of the format, by
     #: the names of its library: of Delta's object store, or of Iceberg's catalog.

@@ -9,16 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnsq_like.errors import InvalidOption
+from gnsq_like.spark.pipeline.config import FORMATS, Pipeline
 from gnsq_like.spark.tables.committed_table import CommittedTable
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-    from gnsq_like.spark.pipeline.config import Pipeline
-
-
-#: What lies in the place of a table of each format.
-_SIGNS = {"parquet": "date=*/hour=*/batch=*", "delta": "_delta_log", "iceberg": "metadata/*.metadata.json"}
 
 
 def table_of(pipeline: Pipeline) -> CommittedTable | None:
@@ -68,7 +63,7 @@ def check_format(pipeline: Pipeline) -> None:
     if not place.startswith("file://"):
         return
     directory = Path(place.removeprefix("file://"))
-    for kind, sign in _SIGNS.items():
+    for kind, sign in FORMATS.items():
         if kind != pipeline.format and next(directory.glob(sign), None) is not None:
             raise InvalidOption(
                 "format", pipeline.format, f"{directory} holds a table of the format {kind}: give data another place"

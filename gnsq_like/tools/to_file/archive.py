@@ -15,7 +15,7 @@ from gnsq_like.tools.consuming import STOP_TIMEOUT, Consumption
 from gnsq_like.tools.sources import Source, topics_of
 from gnsq_like.tools.to_file.leftovers import recover
 from gnsq_like.tools.to_file.log_file import LogFile
-from gnsq_like.tools.to_file.members import check_compression
+from gnsq_like.tools.to_file.members import new_member
 from gnsq_like.tools.to_file.outputs import Output, UploadedTo, make_output
 from gnsq_like.tools.to_file.plan import FilePlan
 from gnsq_like.tools.to_file.topic_archive import TopicArchive
@@ -61,7 +61,8 @@ def archive_topics(
     """
     if not topics and not source.lookupd_http_addresses:
         raise InvalidOption("topic", (), "set topics, or nsqlookupds, which know them")
-    check_compression(plan.compression)
+    if plan.compression:
+        new_member(plan.compression, plan.compression_level)  # fails now if its package is missing
     output = make_output(plan)
     threads = ThreadPool(_THREADS)
     threads.call(lambda _: recover(plan, output), None)

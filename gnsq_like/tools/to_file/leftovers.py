@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from gnsq_like.durable_file import replace_file, sync_directory
-from gnsq_like.tools.to_file.members import member_ends
+from gnsq_like.tools.to_file.members import COMPRESSIONS, member_ends
 from gnsq_like.tools.to_file.outputs import Output
 from gnsq_like.tools.to_file.plan import REV, FilePlan
 
@@ -103,7 +103,7 @@ def _recover_one(plan: FilePlan, output: Output, name: str) -> bool:
 
 def _end_of_whole(path: str, size: int) -> int:
     """Where the last whole member, or in a plain file the last line, ends."""
-    compression = "gzip" if path.endswith(".gz") else "zstd" if path.endswith(".zst") else ""
+    compression = next((name for name, each in COMPRESSIONS.items() if path.endswith(each.suffix)), "")
     with open(path, "rb") as file:
         if compression:
             return max(member_ends(file, compression), default=0)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
 from gnsq_like.errors import NSQError
 
 #: zlib's window bits for gzip.
 _GZIP = 31
-#: zlib's default, and zstd's.
-_LEVELS = {"gzip": 6, "zstd": 3}
 #: Small, because it may decompress to a thousand times as much.
 _CHUNK_BYTES = 64 * 1024
 
@@ -49,28 +48,40 @@ def _zstandard() -> Any:
     return zstandard
 
 
-def check_compression(compression: str) -> None:
-    """Raises MissingPackage if a package for it is not installed."""
-    if compression == "zstd":
-        _zstandard()
+@dataclass(frozen=True)
+class Compression:
+    """A format of compressed files."""
+
+    #: Of the files' names.
+    suffix: str
+    #: The usual level: the default of its library.
+    level: int
+    #: Begins a member with a level, and to read one; raise MissingPackage.
+    new_compressor: Callable[[int], Compressor]
+    new_decompressor: Callable[[], Any]
+
+
+#: The formats, by the names that users give.
+COMPRESSIONS = {
+    "gzip": Compression(
+        ".gz", 6, lambda level: zlib.compressobj(level, zlib.DEFLATED, _GZIP), lambda: zlib.decompressobj(_GZIP)
+    ),
+    "zstd": Compression(
+        ".zst",
+        3,
+        lambda level: _zstandard().ZstdCompressor(level=level, write_checksum=True).compressobj(),
+        lambda: _zstandard().ZstdDecompressor().decompressobj(),
+    ),
+}
 
 
 def new_member(compression: str, level: int) -> Compressor:
-    """Begin a member.
+    """Begin a member. Raises MissingPackage.
 
     :param level: 0 for the usual one
     """
-    level = level or _LEVELS[compression]
-    if compression == "gzip":
-        return zlib.compressobj(level, zlib.DEFLATED, _GZIP)
-    compressor: Compressor = _zstandard().ZstdCompressor(level=level, write_checksum=True).compressobj()
-    return compressor
-
-
-def _new_decompressor(compression: str) -> Any:
-    if compression == "gzip":
-        return zlib.decompressobj(_GZIP)
-    return _zstandard().ZstdDecompressor().decompressobj()
+    chosen = COMPRESSIONS[compression]
+    return chosen.new_compressor(level or chosen.level)
 
 
 def member_ends(file: BinaryIO, compression: str) -> Iterator[int]:
@@ -81,7 +92,7 @@ def member_ends(file: BinaryIO, compression: str) -> Iterator[int]:
         data = data or file.read(_CHUNK_BYTES)
         if not data:
             return
-        decompressor = _new_decompressor(compression)
+        decompressor = COMPRESSIONS[compression].new_decompressor()
         while not decompressor.eof:
             try:
                 decompressor.decompress(data)

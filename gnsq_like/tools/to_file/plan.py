@@ -9,11 +9,10 @@ import time
 from dataclasses import dataclass
 
 from gnsq_like.errors import InvalidOption
+from gnsq_like.tools.to_file.members import COMPRESSIONS
 
 REV = "<REV>"
 DATETIME = "<DATETIME>"
-#: The suffixes of compressed files.
-SUFFIXES = {"": "", "gzip": ".gz", "zstd": ".zst"}
 #: The directives of a datetime format; anything else stands for itself, as in NSQ's own.
 _DIRECTIVES = frozenset("BbmAadHIMSYypZz")
 
@@ -38,7 +37,7 @@ class FilePlan:
     datetime_format: str = "%Y-%m-%d_%H"
     #: In the place of the short host name; may have <SHORT_HOST> and <HOSTNAME> in it.
     host_identifier: str = ""
-    #: "", "gzip" or "zstd".
+    #: A name of COMPRESSIONS; empty for none.
     compression: str = ""
     #: 0 for the usual one.
     compression_level: int = 0
@@ -57,8 +56,8 @@ class FilePlan:
                 raise InvalidOption(name, getattr(self, name), "it must be at least 0")
         if self.sync_interval <= 0:
             raise InvalidOption("sync_interval", self.sync_interval, "it must be above 0")
-        if self.compression not in SUFFIXES:
-            raise InvalidOption("compression", self.compression, "it must be gzip or zstd")
+        if self.compression and self.compression not in COMPRESSIONS:
+            raise InvalidOption("compression", self.compression, f"it must be {' or '.join(COMPRESSIONS)}")
         if self.has_revisions and REV not in self.filename_format:
             reason = f"{REV} is missing, which compression, rotation, a work dir and stores need"
             raise InvalidOption("filename_format", self.filename_format, reason)
@@ -94,7 +93,7 @@ class FilePlan:
         identifier = (self.host_identifier or short).replace("<SHORT_HOST>", short).replace("<HOSTNAME>", host)
         name = self.filename_format if self.has_revisions else self.filename_format.replace(REV, "")
         name = name.replace("<TOPIC>", topic).replace("<HOST>", identifier).replace("<PID>", str(os.getpid()))
-        suffix = SUFFIXES[self.compression]
+        suffix = COMPRESSIONS[self.compression].suffix if self.compression else ""
         return name if name.endswith(suffix) else name + suffix
 
     def dated(self, template: str, now: float) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from gnsq_like.tools.to_file.leftovers import recover
 from gnsq_like.tools.to_file.log_file import LogFile
+from gnsq_like.tools.to_file.members import COMPRESSIONS, new_member
 from gnsq_like.tools.to_file.outputs import make_output
 from gnsq_like.tools.to_file.plan import FilePlan
 from tests.support.tools import files_below
@@ -137,7 +138,15 @@ def test_a_work_dir_holds_files_in_progress_and_nothing_is_overwritten(tmp_path:
 # -- what an earlier run left behind ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compression", ["gzip", "zstd", ""])
+def _begun(compression: str) -> bytes:
+    """The beginning of a line, or of a member."""
+    if not compression:
+        return b"thr"
+    member = new_member(compression, 0)
+    return (member.compress(b"three") + member.flush())[:2]
+
+
+@pytest.mark.parametrize("compression", [*COMPRESSIONS, ""])
 @pytest.mark.parametrize("moves", [False, True])
 def test_a_file_that_was_not_closed_is_cut_back(tmp_path: Path, compression: str, moves: bool) -> None:
     more: dict[str, Any] = {"work_dir": str(tmp_path / "work")} if moves else {}
@@ -147,7 +156,7 @@ def test_a_file_that_was_not_closed_is_cut_back(tmp_path: Path, compression: str
     whole = (Path(plan.directory) / name).read_bytes()
     log.abandon()
     with (Path(plan.directory) / name).open("ab") as file:
-        file.write(b"\x28\xb5" if compression == "zstd" else b"\x1f\x8b" if compression else b"thr")
+        file.write(_begun(compression))
     assert recover(plan, make_output(plan)) == [name]
     assert visible(tmp_path / "out") == {name: whole}
     assert recover(plan, make_output(plan)) == []

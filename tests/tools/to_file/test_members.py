@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.tools.to_file.members import member_ends, new_member
+from gnsq_like.tools.to_file.members import COMPRESSIONS, member_ends, new_member
 
 
 def member(compression: str, data: bytes) -> bytes:
@@ -24,7 +24,7 @@ def decompressed(compression: str, data: bytes) -> bytes:
         return reader.read()
 
 
-@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 @given(parts=st.lists(st.binary(max_size=50), min_size=1, max_size=4), cut=st.integers(0, 10_000))
 def test_a_file_cut_anywhere_has_its_members_before_the_cut(compression: str, parts: list[bytes], cut: int) -> None:
     members = [member(compression, part) for part in parts]
@@ -34,7 +34,7 @@ def test_a_file_cut_anywhere_has_its_members_before_the_cut(compression: str, pa
     assert list(member_ends(io.BytesIO(whole[:cut]), compression)) == [end for end in ends if end <= cut]
 
 
-@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_what_follows_the_last_member_does_not_count(compression: str) -> None:
     good = member(compression, b"x" * 1_000_000) + member(compression, b"")
     for garbage in (b"\0" * 100_000, b"garbage", good[:9]):
