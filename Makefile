@@ -230,6 +230,7 @@ test-lowest: $(LOWEST_VENV)/$(STAMP)
 # Tests of the tests, and of what the code looks like, would add minutes and no lines.
 COVERAGE_TESTS = $(filter-out $(patsubst %,tests/test_%.py,benchmarks layering time_limit),$(CLIENT_TESTS))
 # coverage holds a lock when a function first runs: a signal handler that waits for another thread then waits for ever.
+# CPython 3.11 may run in circles when it traces while greenlet forgets a thread: use PYTHON=python3.12.
 
 coverage: $(TEST_VENV)/$(RELEASE_STAMP)
 	$(BIN)/python -m coverage erase

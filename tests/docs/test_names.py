@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry
@@ -35,24 +34,6 @@ def test_files_and_targets_that_are_named_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"make ([a-z-]+)``", CONTRIBUTING))
     assert targets <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-
-
-def test_classes_and_functions_that_are_named_exist() -> None:
-    """As ``Limits.refuses`` or ``daemons.running_nsqd``; alone if the name is private or a class's."""
-    #: What a file defines, by its name and by those of its classes.
-    known: defaultdict[str, set[str]] = defaultdict(set)
-    for path in [*PACKAGE.rglob("*.py"), *(ROOT / "tests/support").glob("*.py")]:
-        source = path.read_text()
-        defined = set(re.findall(r"\b(?:def|class) (\w+)|^ *(?:self\.)?(\w+)(?:: | =)", source, re.MULTILINE))
-        for owner in [path.stem, *re.findall(r"^class (\w+)", source, re.MULTILINE)]:
-            known[owner] |= {name for pair in defined for name in pair}
-    everything = set().union(known, *known.values())
-    text = re.sub(r"``\S+\.(?:rst|py)``", "", CONTRIBUTING + ARCHITECTURE)
-    helpers = [pair for pair in re.findall(r"``(\w+)\.(\w+)``", section(text, "Tests")) if pair[0] in known]
-    pairs = {*helpers, *re.findall(r"``([A-Z]\w+)\.(\w+)``", text)}
-    gone = [f"{owner}.{name}" for owner, name in pairs if name not in known[owner]]
-    gone += set(re.findall(r"``(_\w+|[A-Z]\w*[a-z]\w*)``", text)) - everything
-    assert not gone, f"correct CONTRIBUTING.rst, working.rst or architecture.rst: the code has no {sorted(gone)}"
 
 
 def test_sections_of_the_internals_that_code_cites_exist() -> None:
