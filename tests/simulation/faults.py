@@ -318,13 +318,15 @@ class Faults:
             found = daemon.daemon.broker.topics[topic].channels.get(CHANNEL)
             if found is not None:
                 process, pause = daemon.process, daemon.daemon.set_channel_paused
-                process.run(pause, found, True)
+                with suppress(Killed):  # it may have stored the pause
+                    process.run(pause, found, True)
                 gevent.sleep(random.random() * 10)
-                while not daemon.is_running:  # it may have stored the pause
+                while not daemon.is_running:
                     gevent.sleep(0.5)
                 again = daemon.daemon.broker.topics.get(topic)
                 if again is not None and CHANNEL in again.channels:
-                    daemon.process.run(daemon.daemon.set_channel_paused, again.channels[CHANNEL], False)
+                    with suppress(Killed):  # undo_what_lasts
+                        daemon.process.run(daemon.daemon.set_channel_paused, again.channels[CHANNEL], False)
 
     # -- nsqlookupds -----------------------------------------------------------------------------------
 
