@@ -9,7 +9,8 @@ Whatever ends a connection calls ``_stop``, so that it ends in one place: ``_tea
 
 A signal handler may raise anywhere here. The rule is: what interrupts code that changes the session, the outbox or the
 transport ends the connection, so that its owner makes another, and is raised (``publish``, ``_take_in``,
-``Outbox.put``, ``Outbox.flush``); and what it may have kept from being done at all is done a second later (``_look``).
+``Outbox.put``, ``Outbox.flush``); and what it may have kept from being done at all is done a second later (``_look``,
+``Liveness``).
 
 The end, in order: 1. no further command is accepted; 2. the socket is closed; 3. unanswered commands get their error;
 4. ``on_close`` is called, once.
@@ -237,9 +238,7 @@ class Connection:
         """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
         if self._state is Life.ENDING:
             self._ending = InnerGreenlet.spawn(self._tear_down)
-        elif not self._outbox.idle:
-            self._outbox.flush()
-        if self.alive and self.lease is None and not self._transport.is_watched:
+        elif self.alive and self.lease is None and not self._transport.is_watched:
             self._transport.watch(self._take_in)
 
     def let_go(self, loop_lives: bool) -> None:
