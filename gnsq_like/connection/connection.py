@@ -8,8 +8,9 @@ sent something; a greenlet that waits for it would cost two switches for each an
 Whatever ends a connection calls ``_stop``, so that it ends in one place: ``_tear_down``, in a greenlet of its own.
 
 A signal handler may raise anywhere here. The rule is: what interrupts code that changes the session, the outbox or the
-transport ends the connection, so that its owner makes another, and is raised (``publish``, ``_put``, ``_take_in``,
-``Outbox.flush``); and what it may have kept from being done at all is done a second later (``_look``).
+transport ends the connection, so that its owner makes another, and is raised (``publish``, ``_take_in``,
+``Outbox.put``, ``Outbox.flush``); and what it may have kept from being done at all is done a second later (``_look``,
+``Liveness``).
 
 The end, in order: 1. no further command is accepted; 2. the socket is closed; 3. unanswered commands get their error;
 4. ``on_close`` is called, once.
@@ -28,21 +29,17 @@ from typing import Any
 import gevent
 
 from gnsq_like.addresses import Address, parse_address
+from gnsq_like.connection.failures import lost_by, not_answered, refused
 from gnsq_like.connection.handshake import shake_hands
-from gnsq_like.connection.lease import PATIENCE, TICK, Lease
+from gnsq_like.connection.lease import PATIENCE, TICK, Lease, Trip
 from gnsq_like.connection.liveness import Liveness
 from gnsq_like.connection.outbox import Outbox
 from gnsq_like.errors import (
     ConnectionFailed,
     ConnectionLost,
-    NegotiationFailed,
     NotRunning,
-    NotSent,
     NsqdError,
     NSQError,
-    OutcomeUnknown,
-    ProtocolError,
-    PublishRefused,
     UsageError,
 )
 from gnsq_like.options import ConnectionOptions
@@ -57,7 +54,6 @@ from gnsq_like.wire.frames import RawMessage
 from gnsq_like.wire.negotiated import Authorized, Negotiated
 from gnsq_like.wire.session import (
     Broken,
-    CloseWait,
     CommandFailed,
     Confirmed,
     Event,
@@ -65,16 +61,16 @@ from gnsq_like.wire.session import (
     Messages,
     Refused,
     Session,
-    Subscribed,
 )
 
 logger = logging.getLogger(__name__)
 
-#: The shortest validity of an auth server's response, in seconds: its ttl is a whole number (docs/internals 1.4).
-_LEAST_TTL = 1.0
-
 
 def _ignore(*_: object) -> None: ...
+
+
+def _log(connection: Connection, error: NsqdError) -> None:
+    logger.info("nsqd at %s: %s", connection.address, error)
 
 
 class Life(enum.Enum):
@@ -113,8 +109,9 @@ class Connection:
     :param options: the connection's options; None for the defaults
     :param on_messages: called with (connection, messages) after each read that completed messages; a message is
         (timestamp in ns, attempts, 16-byte id, body)
-    :param on_answers: called with (connection) after publishes were confirmed, once per read
-    :param on_error: called with (connection, error) when nsqd reports that a FIN, REQ or TOUCH failed
+    :param on_answers: called with (connection) after publishes, SUB or CLS were confirmed, once per read
+    :param on_error: called with (connection, error) when nsqd reports that a FIN, REQ or TOUCH failed; without it, that
+        is logged
     :param on_close: called with (connection, error) when the connection has ended; error is None after :meth:`close`
 
     ``on_messages`` and ``on_answers`` run in the hub, the others in a greenlet; none may switch greenlets.
@@ -127,11 +124,10 @@ class Connection:
         *,
         on_messages: Callable[[Connection, list[RawMessage]], object] = _ignore,
         on_answers: Callable[[Connection], object] = _ignore,
-        on_error: Callable[[Connection, NsqdError], object] = _ignore,
+        on_error: Callable[[Connection, NsqdError], object] = _log,
         on_close: Callable[[Connection, NSQError | None], object] = _ignore,
     ) -> None:
-        self._target: Address = address if isinstance(address, Address) else parse_address(address)
-        self.address: str = str(self._target)
+        self.address: str = str(address if isinstance(address, Address) else parse_address(address))
         self.options: ConnectionOptions = options if options is not None else ConnectionOptions()
         hooks = {"on_messages": on_messages, "on_error": on_error, "on_close": on_close}
         check_callables(dict.fromkeys(hooks, 2) | {"on_answers": 1}, **hooks, on_answers=on_answers)
@@ -146,8 +142,6 @@ class Connection:
         self._asked_auth_at = 0.0
         #: The unanswered publishes; read ``unanswered_count``, or this length where a call costs too much.
         self.unanswered: Sized = ()
-        #: Bytes of the unanswered publishes.
-        self.unanswered_bytes: int = 0
         #: The RDY last sent.
         self.rdy: int = 0
         #: Seconds from IDENTIFY or SUB to its reply, the lowest seen; an estimate of the network's round trip.
@@ -167,8 +161,6 @@ class Connection:
         self._transport: TcpTransport | LayeredTransport
         self._outbox: Outbox
         self._liveness: Liveness
-        #: The reply to SUB, and later that to CLS, which can only follow.
-        self._subscription_reply: PendingReply | None = None
 
     def __repr__(self) -> str:
         return f"<Connection {self.address} {self._state.value} rdy={self.rdy}>"
@@ -196,7 +188,7 @@ class Connection:
         if not self._enter(Life.CONNECTING):
             raise NotRunning("a Connection can connect only once; make a new one")
         deadline = time.monotonic() + self.options.connect_timeout
-        handshake, self.options = shake_hands(self._target, self.options, deadline)
+        handshake, self.options = shake_hands(parse_address(self.address), self.options, deadline)
         if self._state is not Life.CONNECTING:
             handshake.transport.close()
             raise ConnectionFailed(self.address, "closed while it was connecting")
@@ -216,7 +208,7 @@ class Connection:
         self._enter(Life.OPEN)
         owner.register(self, Connection.let_go)
         self._take_in(handshake.early)
-        self._watch()
+        transport.watch(self._take_in)
         return self.negotiated
 
     def close(self) -> None:
@@ -231,11 +223,12 @@ class Connection:
         if self._ending is not None and gevent.getcurrent() not in (self._ending, gevent.get_hub()):
             self._ending.join()
 
-    def _stop(self, why: NSQError | str | None) -> None:
+    def _stop(self, why: BaseException | str | None, doing: str = "") -> None:
         """Have a greenlet end the connection. Never switches."""
+        error = None if why is None else lost_by(self.address, why, doing)
         was_open = self._state is Life.OPEN
         if self._enter(Life.ENDING):
-            self.error = ConnectionLost(self.address, why) if isinstance(why, str) else why
+            self.error = error
             if was_open:
                 self._ending = InnerGreenlet.spawn(self._tear_down)
             else:
@@ -245,10 +238,8 @@ class Connection:
         """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
         if self._state is Life.ENDING:
             self._ending = InnerGreenlet.spawn(self._tear_down)
-        elif not self._outbox.idle:
-            self._outbox.flush()
-        if self.lease is None and not self._transport.is_watched:
-            self._watch()
+        elif self.alive and self.lease is None and not self._transport.is_watched:
+            self._transport.watch(self._take_in)
 
     def let_go(self, loop_lives: bool) -> None:
         """Close the descriptor and nothing else, in a forked child or after the end of its thread. Never switches.
@@ -264,20 +255,6 @@ class Connection:
             watching.close()
         self._transport.abandon(loop_lives)
 
-    def _lost_by(self, exc: BaseException, doing: str = "") -> NSQError:
-        """Why the connection ends after this exception."""
-        if isinstance(exc, OSError | ProtocolError | NsqdError | NegotiationFailed):
-            reason = doing + (getattr(exc, "strerror", None) or str(exc))
-        else:
-            text = "connection to %s: interrupted by a signal handler, or by a bug in gnsq_like or in a callback"
-            # In a greenlet: what handles the log may wait, and the hub must not.
-            InnerGreenlet.spawn(logger.error, text, self.address, exc_info=(type(exc), exc, exc.__traceback__))
-            reason = f"interrupted by {exc!r}"
-        lost = ConnectionLost(self.address, reason)
-        # Without its frames, which would keep this connection as long as a log keeps the error.
-        lost.__cause__ = exc.with_traceback(None)
-        return lost
-
     def _tear_down(self) -> None:
         """The end of the connection. Never switches."""
         if self._state is not Life.ENDING:
@@ -287,9 +264,8 @@ class Connection:
         self._outbox.close()
         self._transport.close()
         failure = self.error or ConnectionLost(self.address, "it was closed")
-        if self._subscription_reply is not None:
-            self._subscription_reply.settle(failure)
-        self._fail_unanswered(failure)
+        for reply in self._session.abandon():
+            reply.failed(not_answered(self.address, failure, reply.end <= self._outbox.sent_count))
         try:
             self._on_close(self, self.error)
         except Exception:
@@ -297,23 +273,7 @@ class Connection:
         self._liveness.close()  # last: until then, _look would do the rest
         self._enter(Life.CLOSED)
 
-    def _fail_unanswered(self, failure: NSQError) -> None:
-        """Settle the publishes that nsqd has not answered."""
-        # nsqd executes nothing after a fatal error, and no incomplete command.
-        not_executed = isinstance(failure.__cause__, NsqdError)
-        for reply in self._session.abandon():
-            if not_executed or reply.end > self._outbox.sent_count:
-                reply.failed(NotSent(f"nsqd at {self.address} did not execute it: {failure}"))
-            else:
-                reply.failed(OutcomeUnknown(self.address, str(failure)))
-        self.unanswered_bytes = 0
-
     # -- input --------------------------------------------------------------------------------------
-
-    def _watch(self) -> None:
-        """Have the hub take in what nsqd sends, one read in each iteration, so that each socket has its turn."""
-        if self.alive:
-            self._transport.watch(self._take_in)
 
     def _process(self, events: list[Event[PendingReply]]) -> None:
         """The events of one read. Never switches."""
@@ -323,46 +283,29 @@ class Connection:
                 self._on_messages(self, event.messages)
             elif isinstance(event, Confirmed):
                 for reply in event:
-                    self.unanswered_bytes -= reply.size
                     reply.settle()
                 has_answers = True
             elif isinstance(event, Heartbeat):
-                self._put(commands.NOP)
+                self._outbox.put(commands.NOP)
             elif isinstance(event, Refused):
                 self.alive = False  # nsqd closes the connection: a caller that sees the error must not publish here
-                event.token.failed(self._refusal(event.error))
+                is_renewable = callable(self.options.auth_secret)
+                age = time.monotonic() - self._asked_auth_at if is_renewable else 0.0
+                event.token.failed(refused(self.address, event.error, age))
             elif isinstance(event, CommandFailed):
-                InnerGreenlet.spawn(self._command_failed, event.error)  # what handles the log may wait
+                InnerGreenlet.spawn(self._on_error, self, event.error)  # it may log, which may wait
             elif isinstance(event, Authorized):
                 self.authorized = event
-            elif isinstance(event, Subscribed | CloseWait):
-                assert self._subscription_reply is not None
-                self._subscription_reply.settle()
             elif isinstance(event, Broken):
-                self._stop(self._lost_by(event.error))
+                self._stop(event.error)
                 return
         if has_answers:
             self._on_answers(self)
 
-    def _command_failed(self, error: NsqdError) -> None:
-        logger.info("nsqd at %s: %s", self.address, error)
-        self._on_error(self, error)
-
-    def _refusal(self, error: NsqdError) -> NSQError:
-        """The error of a publish that nsqd answered with this one."""
-        verdict = error.publish_verdict
-        if verdict == "unknown":
-            return OutcomeUnknown(self.address, str(error))
-        # The permissions of AUTH may have expired: a new connection with a fresh secret may be allowed the same.
-        may_be_allowed = callable(self.options.auth_secret) and time.monotonic() - self._asked_auth_at >= _LEAST_TTL
-        if verdict == "not taken" or (error.code == "E_UNAUTHORIZED" and may_be_allowed):
-            return NotSent(f"nsqd at {self.address} did not execute it: {error}")
-        return PublishRefused(error, self.address)
-
     def _write_failed(self, exc: BaseException) -> None:
         # Unread input may hold replies to publishes, and nsqd's reason for closing the connection.
         self.catch_up()
-        self._stop(self._lost_by(exc, "writing failed: "))
+        self._stop(exc, "writing failed: ")
 
     def catch_up(self) -> None:
         """Process the input that has arrived, without waiting for more. Never switches.
@@ -391,7 +334,7 @@ class Connection:
                 events = self._session.receive(data)
             self._process(events)
         except BaseException as exc:
-            self._stop(self._lost_by(exc))
+            self._stop(exc)
             if not isinstance(exc, Exception):
                 raise
         return True
@@ -419,37 +362,28 @@ class Connection:
             return None
         self._transport.unwatch()
         self.lease = Lease(self, self._transport.bare, thread, owner, quiet, patience, tick)
-        self.lease.over.link(self._watch)
         return self.lease
 
-    def take_back(self, command: bytes, reply: PendingReply, sent: int, received: bytes) -> None:
-        """For ``lease``: go on with a publish, of which the borrower has done so much. Never switches."""
-        reply.size = size = len(command)
-        reply.end = self._outbox.put_count + size
-        self._session.expect(reply)
-        self.unanswered_bytes += size
-        self._outbox.written_elsewhere(sent)
-        if sent < size:
-            self._outbox.put(command[sent:])
+    def take_back(self, trip: Trip | None) -> None:
+        """For ``lease``: use the socket again, and go on with the publish under way, if any. Never switches."""
+        self.lease = None
+        if trip is not None:
+            trip.reply.size = size = len(trip.command)
+            trip.reply.end = self._outbox.put_count + size
+            self._session.expect(trip.reply)
+            self._outbox.written_elsewhere(trip.sent)
+            if trip.sent < size:
+                self._outbox.put(trip.command[trip.sent :])
+            if self.alive:
+                self._take_in(self._session.receive(trip.received))
         if self.alive:
-            self._take_in(self._session.receive(received))
+            self._transport.watch(self._take_in)
 
     # -- output -------------------------------------------------------------------------------------
 
-    def _put(self, data: bytes) -> bool:
-        if not self.alive:
-            return False
-        try:
-            self._outbox.put(data)
-        except BaseException as exc:
-            self._stop(self._lost_by(exc))
-            raise
-        return True
-
-    def _require_alive(self) -> Outbox:
+    def _require_alive(self) -> None:
         if not self.alive:
             raise self.error or NotRunning(f"the connection to {self.address} is not open")
-        return self._outbox
 
     def subscribe(self, topic: str, channel: str, timeout: float | None = None) -> None:
         """Subscribe to a channel (SUB) and wait for the reply. May switch. Next: :meth:`set_rdy`.
@@ -459,12 +393,11 @@ class Connection:
         :raises ConnectionFailed: nsqd refused, and its error is the cause; or there was no reply in time
         :raises NotRunning: if it is not connected, or already subscribed
         """
-        outbox = self._require_alive()
-        command = self._session.subscribe(topic, channel)  # raises for a second SUB, before anything is registered
-        reply = self._subscription_reply = PendingReply()
+        self._require_alive()
+        reply = PendingReply()
         started = time.monotonic()
-        outbox.put_now(command)
-        self._answered(reply, "SUB", timeout)
+        self.publish(self._session.subscribe(topic, channel, reply), reply)
+        self._wait_for(reply, "SUB", timeout)
         self.round_trip = min(self.round_trip, time.monotonic() - started)
 
     def close_subscription(self, timeout: float | None = None) -> None:
@@ -476,20 +409,19 @@ class Connection:
         :raises ConnectionFailed: if the connection ended, or there was no reply in time
         :raises NotRunning: after an earlier call, or without a subscription
         """
-        outbox = self._require_alive()
-        command = self._session.close()  # raises for a second CLS, before anything is registered
-        reply = self._subscription_reply = PendingReply()
+        self._require_alive()
+        reply = PendingReply()
+        self.publish(self._session.close(reply), reply)
         self.rdy = 0
-        outbox.put_now(command)
-        self._answered(reply, "CLS", timeout)
+        self._wait_for(reply, "CLS", timeout)
 
-    def _answered(self, reply: PendingReply, command: str, timeout: float | None) -> None:
+    def _wait_for(self, reply: PendingReply, command: str, timeout: float | None) -> None:
         limit = self.options.connect_timeout if timeout is None else timeout
         if not reply.wait(limit):
             raise ConnectionFailed(self.address, f"no answer to {command} in {limit:g} s")
         if reply.error is not None:
-            refusal = reply.error.__cause__
-            cause = refusal if isinstance(refusal, NsqdError) else reply.error
+            lost = self.error or reply.error
+            cause = lost.__cause__ if isinstance(lost.__cause__, NsqdError) else lost
             raise ConnectionFailed(self.address, f"{command}: {cause}") from cause
 
     def set_rdy(self, count: int) -> bool:
@@ -500,8 +432,9 @@ class Connection:
         """
         if not 0 <= count <= self.negotiated.max_rdy_count:
             raise UsageError(f"RDY {count} is outside nsqd's range, 0 to {self.negotiated.max_rdy_count}")
-        if not self._put(commands.rdy(count)):
+        if not self.alive:
             return False
+        self._outbox.put(commands.rdy(count))
         lowered, self.rdy = count < self.rdy, count
         if lowered:
             self._outbox.flush()  # its time until it is in force begins now
@@ -509,28 +442,27 @@ class Connection:
 
     def finish(self, message_id: bytes) -> bool:
         """FIN: the message is done. Returns False if the connection is gone. Never switches."""
-        return self._put(commands.fin(message_id))
+        return self.alive and self._outbox.put(commands.fin(message_id))
 
     def finish_many(self, message_ids: Sequence[bytes]) -> bool:
         """FIN for each of several messages, written at once. False if the connection is gone. Never switches."""
-        if not self.alive:
-            return False
-        self._outbox.put_now(commands.fin_many(message_ids))
-        return True
+        return self.alive and self._outbox.put_now(commands.fin_many(message_ids))
 
     def requeue(self, message_id: bytes, delay: float = 0.0) -> bool:
         """REQ: nsqd delivers the message again after ``delay`` seconds. Never switches.
 
         :returns: False if the connection is gone
         """
-        return self._put(commands.req(message_id, max(0, round(delay * 1000))))
+        return self.alive and self._outbox.put(commands.req(message_id, max(0, round(delay * 1000))))
 
     def touch(self, message_id: bytes) -> bool:
         """TOUCH: nsqd's timeout for the message restarts. Returns False if the connection is gone. Never switches."""
-        return self._put(commands.touch(message_id))
+        return self.alive and self._outbox.put(commands.touch(message_id))
 
     def publish(self, command: bytes, reply: PendingReply | None = None, several: bool = False) -> PendingReply:
         """Queue a PUB, MPUB or DPUB, given as its whole bytes. Never switches.
+
+        SUB and CLS pass here, too, because they are the only other commands with a reply.
 
         :param reply: settled by nsqd's reply; None for a new one
         :param several: whether others follow at once, so that it is written with them
@@ -547,14 +479,13 @@ class Connection:
         alone = not (several or self.unanswered)
         try:
             self._session.expect(reply)
-            self.unanswered_bytes += size
             if alone:
                 outbox.put_now(command)
             else:
                 # Not now: further publishes of this iteration of the hub leave in the same write.
                 outbox.put(command)
         except BaseException as exc:
-            self._stop(self._lost_by(exc))
+            self._stop(exc)
             raise
         return reply
 
@@ -562,6 +493,14 @@ class Connection:
     def at_rest(self) -> bool:
         """Whether all commands are written, and nothing that nsqd sent waits to be read. Never switches."""
         return self._outbox.idle and self._session.at_rest and not self._transport.has_input()
+
+    @property
+    def unanswered_bytes(self) -> int:
+        """Bytes of the unanswered publishes, and of all commands put between and after them."""
+        if not self.unanswered:
+            return 0
+        oldest = self._session.unanswered[0]
+        return self._outbox.put_count - oldest.end + oldest.size
 
     @property
     def unanswered_count(self) -> int:

@@ -10,7 +10,7 @@ owner had sent the publish under way, when
 - the borrower has done nothing for a TICK, or is stuck: a signal handler runs in the middle of its publish
 - the connection ends
 
-``_slot`` says who may use the socket. It holds None while the lease is idle, and the ``_Trip`` of the publish under
+``_slot`` says who may use the socket. It holds None while the lease is idle, and the ``Trip`` of the publish under
 way; it is empty during a system call of the borrower, and after the end. Who pops its item may go on, and ``pop`` is
 atomic.
 
@@ -51,7 +51,7 @@ _step: Callable[[Any], object] = operator.call
 IS_POSSIBLE = hasattr(select, "poll")
 
 
-class _Trip(list[Any]):
+class Trip(list[Any]):
     """One publish on a lease, and the results of its steps: of each system call, with the pop and append around it."""
 
     __slots__ = ("command", "reply")
@@ -74,10 +74,9 @@ class _Trip(list[Any]):
 class Lender(Protocol):
     """The connection. Nothing here switches."""
 
-    lease: Lease | None
     last_received_at: float
 
-    def take_back(self, command: bytes, reply: PendingReply, sent: int, received: bytes) -> None: ...
+    def take_back(self, trip: Trip | None) -> None: ...
 
 
 class Lease:
@@ -101,7 +100,7 @@ class Lease:
         #: Settled at the end, after which ``left`` is the publish that was under way.
         self.over: PendingReply = PendingReply()
         self.left: PendingReply | None = None
-        self._slot: list[_Trip | None] = [None]
+        self._slot: list[Trip | None] = [None]
         self._sock = sock
         poll = monkey.get_original("select", "poll")()
         poll.register(sock.fileno(), select.POLLIN)
@@ -124,7 +123,7 @@ class Lease:
             owner will settle it
         """
         lender, slot, sock = self._lender, self._slot, self._sock
-        trip = _Trip(command, reply)
+        trip = Trip(command, reply)
         give_back = partial(slot.append, trip)
         is_quiet = time.monotonic() - lender.last_received_at > self._quiet
         if self.busy or self._ending or is_quiet:  # busy: this is a signal handler in the middle of a publish
@@ -181,10 +180,9 @@ class Lease:
                 break
             except IndexError:
                 native.sleep(_MOMENT)
-        self._lender.lease = None
         if trip is not None:
             self.left = trip.reply
-            self._lender.take_back(trip.command, trip.reply, trip.sent, trip.received)
+        self._lender.take_back(trip)
         self.over.settle()
 
     def let_go(self, loop_lives: bool) -> None:

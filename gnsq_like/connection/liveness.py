@@ -60,19 +60,13 @@ class Liveness:
 
     def _check(self) -> None:
         self._on_look()
+        # A hub that was blocked may not have noticed that the socket is writable again.
+        self._outbox.flush()
         now = time.monotonic()
-        if self._stalled(now) is not None:
-            # A hub that was blocked may not have noticed that the socket is writable again.
-            self._outbox.flush()
-            stalled = self._stalled(now)
-            if stalled is not None:
-                self._on_dead(f"it accepted no bytes for {stalled:.1f} s")
-                return
+        since = self._outbox.stalled_since
+        if since is not None and now - since > self._options.write_timeout:
+            self._on_dead(f"it accepted no bytes for {now - since:.1f} s")
+            return
         silent = now - self._last_received_at()
         if silent > _SILENT_INTERVALS * self._options.heartbeat_interval and not self._transport.has_input():
             self._on_dead(f"nothing received for {silent:.1f} s, not even heartbeats")
-
-    def _stalled(self, now: float) -> float | None:
-        """Seconds for which the kernel has accepted nothing, if that is longer than ``write_timeout``."""
-        since = self._outbox.stalled_since
-        return None if since is None or now - since <= self._options.write_timeout else now - since

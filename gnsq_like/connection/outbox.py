@@ -8,7 +8,7 @@ no caller waits here.
 Rules for editors: nothing in this file may switch greenlets. ``flush`` runs in the hub, so errors of writing go to
 ``on_broken`` only. A signal handler may interrupt any function here, at a call or a loop, and call ``put`` or
 ``flush``: so swap before writing, and do not change an attribute across a call. It may also raise: what interrupts a
-write goes to ``on_broken``, too, because a part of the output may be lost, and is raised.
+``put`` or a write goes to ``on_broken``, too, because a part of the output may be lost, and is raised.
 """
 
 from __future__ import annotations
@@ -62,23 +62,28 @@ class Outbox:
         #: Bytes passed to the transport so far; the peer may see them.
         self.sent_count = 0
 
-    def put(self, data: bytes) -> None:
-        """Queue one or more whole commands. Never switches."""
+    def put(self, data: bytes) -> bool:
+        """Queue one or more whole commands; returns whether it is open. Never switches."""
         if self._closed:
-            return
+            return False
         size = len(data)
-        self._pieces.append(data)
-        self.put_count += size
-        if self._watcher is None:
-            self._flush_soon()
+        try:
+            self._pieces.append(data)
+            self.put_count += size
+            if self._watcher is None:
+                self._flush_soon()
+        except BaseException as exc:
+            self._break(exc)
+            raise
+        return True
 
-    def put_now(self, data: bytes) -> None:
-        """Queue commands, and write what the kernel accepts unless earlier output is queued. Never switches."""
+    def put_now(self, data: bytes) -> bool:
+        """Queue commands, and write what the kernel accepts unless earlier output is queued. As :meth:`put`."""
         if self._pieces or self._watcher is not None or self._writing or self._closed:
-            self.put(data)
-        else:
-            self.put_count += len(data)
-            self._write(data)
+            return self.put(data)
+        self.put_count += len(data)
+        self._write(data)
+        return True
 
     @property
     def idle(self) -> bool:
@@ -135,13 +140,16 @@ class Outbox:
                 self.stalled_since = time.monotonic()
             self._watch()
         except BaseException as exc:
-            self.close()
-            self._on_broken(exc)
+            self._break(exc)
             if not isinstance(exc, OSError | ProtocolError):
                 raise
         finally:
             self._writing = False
         return False
+
+    def _break(self, exc: BaseException) -> None:
+        self.close()
+        self._on_broken(exc)
 
     def _join(self, pieces: list[bytes]) -> bytes:
         """The first of these in one piece; the others go back."""

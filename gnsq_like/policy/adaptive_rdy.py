@@ -30,7 +30,7 @@ although nsqd needs many milliseconds to send it. A flood begins at 50,000 messa
 the rest of nsqd's buffer hardly longer than for a small burst. Where nsqd deflates it begins at 20,000: a flush costs
 so much there that a wait of some milliseconds is worth it.
 
-If round trips are not much shorter than nsqd's ticker there is nothing to gain: RDY is the share.
+If round trips are not much shorter than nsqd's ticker there is nothing to gain (:func:`is_worth_while`).
 
 Rules for editors. Everything here is called once per pass or per batch of answers: no allocation, few calls. RDY
 never exceeds the share. After a change, run tests/simulation/test_adaptive_scenarios.py.
@@ -51,8 +51,7 @@ FLOOD_PATIENCE = 0.00002
 #: The same where nsqd deflates.
 FLOOD_PATIENCE_DEFLATED = 0.00005
 FLOOD_PATIENCE_MAXIMUM = 0.02
-#: A burst takes about this many round trips to grow until it fills nsqd's buffer. If that is as long as nsqd's
-#: buffer timeout, RDY is the share.
+#: A burst takes about this many round trips to grow until it fills nsqd's buffer.
 WORTH_WHILE_ROUND_TRIPS = 4.0
 
 #: Slow rounds between two trials. Each that fails doubles it, because it costs sparse traffic two RDY commands and
@@ -63,6 +62,15 @@ TRIAL_EVERY_MAXIMUM = 64
 LOOKS = 3
 
 
+def is_worth_while(round_trip: float, buffer_timeout: float) -> bool:
+    """Whether bursts grow before nsqd's ticker fires; otherwise RDY should be the share.
+
+    :param round_trip: measured seconds
+    :param buffer_timeout: nsqd's output_buffer_timeout for the connection, in seconds
+    """
+    return WORTH_WHILE_ROUND_TRIPS * round_trip < buffer_timeout
+
+
 class AdaptiveRdy(Level):
     """The controller of one connection.
 
@@ -71,7 +79,6 @@ class AdaptiveRdy(Level):
     may be shared and late, keeps the last messages of a burst from waiting for nsqd's ticker.
 
     :param round_trip: measured seconds
-    :param buffer_timeout: nsqd's output_buffer_timeout for this connection, in seconds
     :param deflated: whether nsqd deflates
     """
 
@@ -87,16 +94,14 @@ class AdaptiveRdy(Level):
         "_share",
         "_since",
         "_slow",
-        "buffer_timeout",
         "burst",
         "deflated",
         "round_trip",
     )
 
-    def __init__(self, round_trip: float = 0.0, buffer_timeout: float = 0.025, *, deflated: bool = False) -> None:
+    def __init__(self, round_trip: float = 0.0, *, deflated: bool = False) -> None:
         super().__init__()
         self.round_trip = round_trip
-        self.buffer_timeout = buffer_timeout
         #: whether nsqd deflates, so that floods begin earlier
         self.deflated = deflated
         #: messages requested beyond those in flight
@@ -149,7 +154,7 @@ class AdaptiveRdy(Level):
         if self._since is None and in_flight < self.rdy:
             self._begin(now)
         burst = self.burst
-        if in_flight + burst >= share or WORTH_WHILE_ROUND_TRIPS * self.round_trip >= self.buffer_timeout:
+        if in_flight + burst >= share:
             return share
         # A burst of 1 has to be exact. For a larger one, a deviation of half of it is not worth a command.
         room = self.rdy - in_flight

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnsq_like.options import ReaderOptions
-from gnsq_like.policy.backoff import Backoff
 from gnsq_like.policy.board import UNLIMITED
 from gnsq_like.policy.rate_limit import RateLimit, within_tokens
 from gnsq_like.policy.rdy import Mode, Plan, Settings, plan
+from gnsq_like.policy.turns import SilentTurns
 from gnsq_like.reader.message import Message, Outcome
 from gnsq_like.reader.subscription import Subscription
-from gnsq_like.reader.topics import ReaderCounts, TopicFlow, TopicFlows
+from gnsq_like.reader.topics import OnBackoff, ReaderCounts, TopicFlows
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.native import draw
 from gnsq_like.runtime.timer import Soon, Timer
@@ -37,9 +37,6 @@ _SLOW = 2.0
 
 #: Seconds by which a timer may be late before the process counts as having stood still.
 _STILL = 0.005
-
-#: What an answer says about the test of a backoff; any other says nothing.
-_VERDICTS = {Outcome.HANDLED: Backoff.success, Outcome.FAILED: Backoff.failure}
 
 #: A Reader is starved when a connection has this part of its share in flight, as in go-nsq.
 _STARVED_SHARE = 0.85
@@ -59,7 +56,7 @@ class FlowControl:
 
     :param hub_handle: the hub in which all of this runs
     :param hooks: of which on_timeout is called
-    :param on_backoff: called with (topic, level, seconds) when a block begins, and (topic, 0, 0.0) when backoff ends
+    :param on_backoff: see ``TopicFlows``
     """
 
     def __init__(
@@ -70,7 +67,7 @@ class FlowControl:
         steering: Steering,
         hooks: HookRunner,
         *,
-        on_backoff: Callable[[str, int, float], object],
+        on_backoff: OnBackoff,
     ) -> None:
         self.settings = Settings(
             low_rdy_idle_timeout=options.low_rdy_idle_timeout,
@@ -81,13 +78,12 @@ class FlowControl:
         self._run_callback: Callable[[Callable[[], None]], Any] = hub_handle.hub.loop.run_callback
         #: Plan in the hub's next iteration.
         self.plan_soon = Soon(hub_handle.hub.loop, self._account_and_plan)
-        self._on_backoff = on_backoff
         self._overdue = Overdue(hooks)
         self._steering = steering
         rate = steering.rate_limit
         #: None without a rate limit.
         self._limit = None if rate is None else RateLimit(rate, time.monotonic())
-        self.topics = TopicFlows(options, counts)
+        self.topics = TopicFlows(options, counts, on_backoff)
         #: Live subscriptions, and lost ones whose handlers still run, which count against max_in_flight.
         self.subscriptions: dict[Subscription, None] = {}
         #: Called when the last message in flight was answered; set by ``stopping``.
@@ -97,11 +93,9 @@ class FlowControl:
         self._unsettled: dict[Subscription, None] = {}
         self._timer = Timer(self._tick)
         self._looks_timer = Timer(self._look)
-        #: The last plan; its turns of silent connections are carried on with.
-        self._made: Plan[Subscription] = Plan()
-        self._turns_timer = Timer(self._turn)
-        #: Whether a late tick of them waits until the sockets are read.
-        self._reads_first = False
+        #: Whether the last plan raises RDY as soon as what was lowered has settled.
+        self._grows = False
+        self._turning = Turning(self)
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -151,10 +145,10 @@ class FlowControl:
         topic, charge = subscription.topic_flow, subscription.charge
         topic.counts.count(outcome if subscription.connection.alive else Outcome.LOST, count)
         now = time.monotonic()
-        if topic.backoff.mode is not Mode.FLOWING or outcome is Outcome.FAILED:
-            judge = _VERDICTS.get(outcome, Backoff.inconclusive)
-            for stamp in stamps:
-                self._changed(topic, judge(topic.backoff, stamp, now))
+        is_judged = topic.backoff.mode is not Mode.FLOWING or outcome is Outcome.FAILED
+        if is_judged and topic.judge(outcome, stamps, now):
+            self.plan_now()  # before the answer that changed it
+            self.topics.report_backoff(topic)
         timeouts = subscription.timeouts
         reserved, slow = timeouts.forget(messages) if charge.reserved or timeouts.touched else (0, 0)
         if self._limit is not None:
@@ -186,18 +180,6 @@ class FlowControl:
             subscription.grant(0, now)
             self.plan_soon()
 
-    def _changed(self, topic: TopicFlow, changed: bool) -> None:
-        """If backoff changed, send RDY before the answer that changed it."""
-        if not changed:
-            return
-        self.plan_now()
-        backoff = topic.backoff
-        if backoff.mode is Mode.BLOCKED:
-            assert backoff.until is not None
-            self._on_backoff(topic.topic, backoff.level, max(0.0, backoff.until - time.monotonic()))
-        elif backoff.mode is Mode.FLOWING:
-            self._on_backoff(topic.topic, 0, 0.0)
-
     def _forget_if_done(self, subscription: Subscription) -> None:
         if subscription.charge.in_flight:
             return
@@ -216,7 +198,7 @@ class FlowControl:
         """
         if self._limit is not None:  # whose tokens come with time, without answers
             return self.in_flight >= max(1, int(_STARVED_SHARE * self._steering.max_in_flight))
-        return not (self.plan_soon.due or self._made.grows) and any(
+        return not (self.plan_soon.due or self._grows) and any(
             each.in_flight > 0 and each.in_time >= min(each.rdy, max(1, int(_STARVED_SHARE * each.rdy)))
             for each in [subscription.charge for subscription in list(self.subscriptions) if subscription.alive]
         )
@@ -255,8 +237,8 @@ class FlowControl:
             if at is not None:
                 self._timer.set_by(at)
         self._arm(self.subscriptions)
-        self._made = result
-        self._set_turns_timer(now)
+        self._grows = result.grows
+        self._turning.carry_on(result.turns, now)
 
     def _plan(self, now: float) -> Plan[Subscription]:
         charges = [subscription.charge for subscription in self.subscriptions]
@@ -289,33 +271,8 @@ class FlowControl:
                     self._adjust_soon(subscription)
         self.plan_soon()
 
-    def _turn(self) -> None:
-        """Move the turns of silent connections on."""
-        turns = self._made.turns
-        if self._stopped or turns is None:
-            return
-        if self._stood_still(self._turns_timer) and not self._reads_first:
-            # No plan: on a busy machine, many ticks are late. Only once, so that turns go on if all are.
-            self._reads_first = True
-            self._turns_timer.set(self.settings.settle_minimum)
-            return
-        now = time.monotonic()
-        for charge, rdy in turns.tick(now):
-            charge.key.grant(rdy, now)
-        if not self._set_turns_timer(now):
-            self.plan_now()
-
-    def _set_turns_timer(self, now: float) -> bool:
-        self._reads_first = False
-        next_at = None if self._made.turns is None else self._made.turns.next_at(now)
-        if next_at is None:
-            self._turns_timer.cancel()
-            return False
-        self._turns_timer.set_at(next_at)
-        return True
-
-    def _stood_still(self, timer: Timer) -> bool:
-        """Whether the process was blocked when this timer was due.
+    def stood_still(self, timer: Timer) -> bool:
+        """Whether the process was blocked when this timer was due. Never switches.
 
         Messages may wait in its sockets, so the time is not counted as silence, nor as part of turns, and a moment
         more is given in which the sockets are read.
@@ -332,7 +289,7 @@ class FlowControl:
         self._stopped = True
         self._timer.cancel()
         self._looks_timer.cancel()
-        self._turns_timer.cancel()
+        self._turning.carry_on(None, time.monotonic())
         self._overdue.stop()
 
     def _adjust_soon(self, subscription: Subscription) -> None:
@@ -387,7 +344,7 @@ class FlowControl:
         if self._stopped:
             return
         self._account()
-        self._stood_still(self._timer)
+        self.stood_still(self._timer)
         now = time.monotonic()
         for subscription in self.subscriptions:
             overdue, gone = subscription.timeouts.look(now, self._slow_after)
@@ -407,6 +364,44 @@ class FlowControl:
     @property
     def _slow_after(self) -> float:
         return _SLOW if len(self.subscriptions) > 1 else math.inf
+
+
+class Turning:
+    """Carries on with the turns of silent connections from one plan to the next."""
+
+    def __init__(self, flow: FlowControl) -> None:
+        self._flow = flow
+        #: Those of the last plan.
+        self._turns: SilentTurns[Subscription] | None = None
+        self._timer = Timer(self._tick)
+        #: Whether a late tick waits until the sockets are read.
+        self._reads_first = False
+
+    def carry_on(self, turns: SilentTurns[Subscription] | None, now: float) -> bool:
+        """With these turns from now on, or with none; returns whether one is due."""
+        self._turns = turns
+        self._reads_first = False
+        next_at = None if turns is None else turns.next_at(now)
+        if next_at is None:
+            self._timer.cancel()
+            return False
+        self._timer.set_at(next_at)
+        return True
+
+    def _tick(self) -> None:
+        flow, turns = self._flow, self._turns
+        if turns is None:
+            return
+        if flow.stood_still(self._timer) and not self._reads_first:
+            # No plan: on a busy machine, many ticks are late. Only once, so that turns go on if all are.
+            self._reads_first = True
+            self._timer.set(flow.settings.settle_minimum)
+            return
+        now = time.monotonic()
+        for charge, rdy in turns.tick(now):
+            charge.key.grant(rdy, now)
+        if not self.carry_on(turns, now):
+            flow.plan_now()
 
 
 class Overdue:

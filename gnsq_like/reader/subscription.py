@@ -23,7 +23,7 @@ from gnsq_like.connection.connection import Connection
 from gnsq_like.discovery.redial import Target
 from gnsq_like.errors import ConnectionLost, NsqdError, NSQError
 from gnsq_like.options import ReaderOptions
-from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
+from gnsq_like.policy.adaptive_rdy import AdaptiveRdy, is_worth_while
 from gnsq_like.policy.board import Mode
 from gnsq_like.policy.charge import Charge, Settings
 from gnsq_like.policy.delays import requeue_delay
@@ -179,20 +179,18 @@ class Subscription:
 
     def follow_traffic(self, wanted: bool) -> None:
         """Whether RDY may be less than the share; not with a rate limit, which allows few RDY commands."""
-        connection, negotiated = self.connection, self.connection.negotiated
+        negotiated, round_trip = self.connection.negotiated, self.charge.round_trip
+        buffer_timeout = negotiated.output_buffer_timeout
+        if buffer_timeout is None:
+            buffer_timeout = _BUFFER_TIMEOUT
         if negotiated.counts_rdy_down:
             self.level = Renewal()
-        elif not wanted or not self._options.adaptive_rdy:
-            self.level = Level()
+        elif wanted and self._options.adaptive_rdy and is_worth_while(round_trip, buffer_timeout):
+            self.level = AdaptiveRdy(round_trip, deflated=negotiated.deflate)
         else:
-            buffer_timeout = negotiated.output_buffer_timeout
-            self.level = AdaptiveRdy(
-                connection.round_trip,
-                _BUFFER_TIMEOUT if buffer_timeout is None else buffer_timeout,
-                deflated=negotiated.deflate,
-            )
-        if connection.rdy:
-            self.level.sent(connection.rdy, time.monotonic())
+            self.level = Level()
+        if self.connection.rdy:
+            self.level.sent(self.connection.rdy, time.monotonic())
 
     def begin_to_end(self) -> PendingReply:
         """RDY 0, because this is to end before the Reader; returns ``drained``. Never switches."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Hashable, Iterable, Mapping
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from gnsq_like.errors import InvalidOption
@@ -16,6 +17,11 @@ from gnsq_like.runtime.native import draw
 from gnsq_like.wire.names import encode_topic
 
 logger = logging.getLogger(__name__)
+
+OnBackoff = Callable[[str, int, float], object]
+
+#: What an answer says about the test of a backoff; any other says nothing.
+_VERDICTS = {Outcome.HANDLED: Backoff.success, Outcome.FAILED: Backoff.failure}
 
 
 class Topics:
@@ -136,15 +142,25 @@ class TopicFlow:
         #: Whether the topic is gone, and kept only for these.
         self.is_released = False
 
+    def judge(self, outcome: Outcome, stamps: Iterable[int], now: float) -> bool:
+        """What answers say about backoff; whether that changed it. Next: send RDY, and ``TopicFlows.report_backoff``.
+
+        :param stamps: those of the answered messages
+        """
+        verdict = _VERDICTS.get(outcome, Backoff.inconclusive)
+        return any(verdict(self.backoff, stamp, now) for stamp in stamps)  # after a change, no other stamp is current
+
 
 class TopicFlows(dict[str, TopicFlow]):
     """The topics of a started Reader: those that are consumed, and those that are gone but for their last connections.
 
     :param counts: of the messages, over all starts
+    :param on_backoff: called with (topic, level, seconds) when a block begins, and (topic, 0, 0.0) when backoff ends
     """
 
-    def __init__(self, options: ReaderOptions, counts: ReaderCounts) -> None:
+    def __init__(self, options: ReaderOptions, counts: ReaderCounts, on_backoff: OnBackoff) -> None:
         self._options = options
+        self._on_backoff = on_backoff
         self._counts = counts
 
     def follow(self, topic: str) -> None:
@@ -163,6 +179,14 @@ class TopicFlows(dict[str, TopicFlow]):
         if flow.is_released and not flow.connections and self.get(flow.topic) is flow:
             del self[flow.topic]
             self._counts.drop(flow.topic)
+
+    def report_backoff(self, flow: TopicFlow) -> None:
+        """Call ``on_backoff``, if a block has begun or backoff has ended."""
+        backoff = flow.backoff
+        if backoff.until is not None:
+            self._on_backoff(flow.topic, backoff.level, max(0.0, backoff.until - time.monotonic()))
+        elif backoff.mode is Mode.FLOWING:
+            self._on_backoff(flow.topic, 0, 0.0)
 
     @property
     def modes(self) -> Mapping[Hashable, Mode]:

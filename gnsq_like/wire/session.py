@@ -38,7 +38,7 @@ from gnsq_like.wire import commands, frames
 from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES, OK_ANSWER, Frame, FrameDecoder, RawMessage
 from gnsq_like.wire.negotiated import UPGRADES, Authorized, Negotiated
 
-#: What a publish is registered with, and returned as when nsqd has answered it.
+#: What a command that nsqd replies to is registered with, and returned as when it is answered; told by identity.
 T = TypeVar("T")
 
 
@@ -88,14 +88,12 @@ _NEXT: dict[tuple[State, _Input], State] = {
 }
 
 
-class _Ask(Enum):
-    """An unanswered command that is not a publish."""
-
-    IDENTIFY = auto()
-    UPGRADE = auto()
-    AUTH = auto()
-    SUB = auto()
-    CLS = auto()
+#: The commands with a reply that is known beforehand, by the state in which it is expected.
+_REPLIES = {
+    State.UPGRADING: ("UPGRADE", frames.OK),
+    State.SUBSCRIBING: ("SUB", frames.OK),
+    State.CLOSING: ("CLS", frames.CLOSE_WAIT),
+}
 
 
 class Messages(NamedTuple):
@@ -105,7 +103,7 @@ class Messages(NamedTuple):
 
 
 class Confirmed(list[T]):
-    """nsqd accepted these publishes, oldest first."""
+    """nsqd accepted these commands, oldest first: publishes, SUB, or CLS, after which no further message arrives."""
 
     __slots__ = ()
 
@@ -137,14 +135,6 @@ class Identified(NamedTuple):
     negotiated: Negotiated
 
 
-class Subscribed(NamedTuple):
-    """nsqd accepted SUB; messages arrive as soon as RDY allows."""
-
-
-class CloseWait(NamedTuple):
-    """nsqd accepted CLS; no further message arrives."""
-
-
 class Heartbeat(NamedTuple):
     """nsqd expects a NOP, or any other command."""
 
@@ -169,8 +159,6 @@ Event = (
     | AuthRequired
     | Authorized
     | Identified
-    | Subscribed
-    | CloseWait
     | Heartbeat
     | CommandFailed
     | Broken
@@ -199,8 +187,10 @@ class Session(Generic[T]):
         #: True until READY; frames are then decoded one at a time.
         self._negotiating = True
         self._decoder = FrameDecoder(max_frame_bytes)
-        #: Unanswered commands, oldest first: an ``_Ask``, or a publish's token. Others may read it.
-        self.unanswered: deque[T | _Ask] = deque()
+        #: The tokens of the unanswered commands from READY on, oldest first. Others may read it.
+        self.unanswered: deque[T] = deque()
+        #: The one of them that is not a publish's, but that of SUB or CLS.
+        self._asked: T | None = None
         self.state = State.NEW
 
     @property
@@ -216,38 +206,39 @@ class Session(Generic[T]):
     def start(self) -> bytes:
         """The first bytes to write: magic and IDENTIFY. Next: pass what arrives to :meth:`receive`."""
         self._move(_Input.START)
-        self.unanswered.append(_Ask.IDENTIFY)
         return commands.MAGIC_V2 + commands.identify(self._identify)
 
     def authenticate(self, secret: str) -> bytes:
         """AUTH, to be written now. The reply is ``Authorized`` and ``Identified``, or ``Broken``."""
         self._move(_Input.ASK_AUTH)
-        self.unanswered.append(_Ask.AUTH)
         return commands.auth(secret)
 
-    def subscribe(self, topic: str, channel: str) -> bytes:
-        """SUB, to be written now. The reply is a ``Subscribed`` or ``Broken`` event. Raises InvalidName."""
+    def subscribe(self, topic: str, channel: str, token: T) -> bytes:
+        """SUB. Next: :meth:`expect` its token. Raises InvalidName."""
         command = commands.sub(topic, channel)
         self._move(_Input.ASK_SUB)
-        self.unanswered.append(_Ask.SUB)
+        self._asked = token
         return command
 
-    def close(self) -> bytes:
-        """CLS, to be written now. The reply is a ``CloseWait`` event."""
+    def close(self, token: T) -> bytes:
+        """CLS. Next: :meth:`expect` its token."""
         self._move(_Input.ASK_CLS)
-        self.unanswered.append(_Ask.CLS)
+        self._asked = token
         return commands.CLS
 
     def expect(self, token: T) -> None:
-        """Register a publish that is written now; ``token`` is returned in ``Confirmed`` or ``Refused``."""
+        """Register a command that is written now: a publish, SUB or CLS.
+
+        ``token`` is returned in ``Confirmed``; that of a publish in ``Refused``, if nsqd answers it with an error.
+        """
         if self._negotiating or self.state is _BROKEN:
             raise NotRunning(f"cannot publish while the session is {self.state.name}")
         self.unanswered.append(token)
 
     def abandon(self) -> list[T]:
-        """End the session, because the connection is gone. Returns the tokens of the unanswered publishes."""
+        """End the session, because the connection is gone. Returns the tokens of the unanswered commands."""
         self.state = State.BROKEN
-        left = [token for token in self.unanswered if not isinstance(token, _Ask)]
+        left = list(self.unanswered)
         self.unanswered.clear()
         return left
 
@@ -262,9 +253,9 @@ class Session(Generic[T]):
                 return events
             data = b""
         confirmed: Confirmed[T] | None = None
-        unanswered = self.unanswered
+        unanswered, asked = self.unanswered, self._asked
         for item in self._decoder.feed(data):
-            if item is OK_ANSWER and unanswered and not isinstance(oldest := unanswered[0], _Ask):
+            if item is OK_ANSWER and unanswered and (oldest := unanswered[0]) is not asked:
                 if confirmed is None:
                     confirmed = Confirmed()
                     events.append(confirmed)
@@ -300,36 +291,44 @@ class Session(Generic[T]):
             self._break(ProtocolError(f"unknown frame type {frame.type}"), events)
         elif frame.payload == frames.HEARTBEAT:
             events.append(Heartbeat())
+        elif self.state in (State.IDENTIFYING, State.AUTHENTICATING):
+            self._described(frame.payload, events)
         else:
-            oldest = self.unanswered[0] if self.unanswered else None
-            if isinstance(oldest, _Ask):
-                self.unanswered.popleft()
-                self._answer(oldest, frame.payload, events)
-            else:
-                # A publish stays in the queue: abandon() returns it, so that its caller learns that it is unknown.
-                what = "reply to no command" if oldest is None else "wrong reply to a publish"
-                self._break(ProtocolError(f"{what}: {frame.payload[:80]!r}"), events)
+            self._answered(frame.payload, events)
 
-    def _answer(self, ask: _Ask, payload: bytes, events: list[Event[T]]) -> None:
-        if ask in (_Ask.IDENTIFY, _Ask.AUTH):
-            try:
-                if ask is _Ask.IDENTIFY:
-                    self._identified(Negotiated.from_payload(payload))
-                else:
-                    events.append(Authorized.from_payload(payload))
-            except (ProtocolError, NegotiationFailed) as exc:
-                self._break(exc, events)
+    def _described(self, payload: bytes, events: list[Event[T]]) -> None:
+        """The reply to IDENTIFY or AUTH."""
+        try:
+            if self.state is State.IDENTIFYING:
+                self._identified(Negotiated.from_payload(payload))
             else:
-                self._go_on(ask, events)
-        elif ask is _Ask.UPGRADE and payload == frames.OK:
-            self._go_on(ask, events)
-        elif ask is _Ask.SUB and payload == frames.OK:
-            self._move(_Input.SUBSCRIBED)
-            events.append(Subscribed())
-        elif ask is _Ask.CLS and payload == frames.CLOSE_WAIT:
-            events.append(CloseWait())
+                events.append(Authorized.from_payload(payload))
+        except (ProtocolError, NegotiationFailed) as exc:
+            self._break(exc, events)
         else:
-            self._break(ProtocolError(f"wrong reply to {ask.name}: {payload[:80]!r}"), events)
+            self._go_on(events)
+
+    def _answered(self, payload: bytes, events: list[Event[T]]) -> None:
+        """The reply to an upgrade, SUB or CLS; nothing else has such a reply."""
+        unanswered = self.unanswered
+        command, expected = _REPLIES.get(self.state, ("", b""))
+        if unanswered and unanswered[0] is not self._asked:
+            # The publish stays in the queue: abandon() returns it, so that its caller learns that it is unknown.
+            wrong = "wrong reply to a publish"
+        elif not command or not (unanswered or self._negotiating):
+            wrong = "reply to no command"
+        elif payload != expected:
+            wrong = f"wrong reply to {command}"
+        elif self._negotiating:
+            self._go_on(events)
+            return
+        else:
+            if self.state is State.SUBSCRIBING:
+                self._move(_Input.SUBSCRIBED)
+            self._asked = None
+            events.append(Confirmed([unanswered.popleft()]))
+            return
+        self._break(ProtocolError(f"{wrong}: {payload[:80]!r}"), events)
 
     def _identified(self, negotiated: Negotiated) -> None:
         """Check nsqd's reply against the request, and keep it."""
@@ -347,13 +346,12 @@ class Session(Generic[T]):
         self._negotiated = negotiated
         self._upgrades = [feature for feature in UPGRADES if getattr(negotiated, feature)]
 
-    def _go_on(self, answered: _Ask, events: list[Event[T]]) -> None:
+    def _go_on(self, events: list[Event[T]]) -> None:
         """Take the next step of the negotiation."""
         if self._upgrades:
             self._move(_Input.UPGRADE)
-            self.unanswered.append(_Ask.UPGRADE)
             events.append(Upgrade(self._upgrades.pop(0), self._negotiated, self._decoder.take_rest()))
-        elif self._negotiated.auth_required and answered is not _Ask.AUTH:
+        elif self._negotiated.auth_required and self.state is not State.AUTHENTICATING:
             self._move(_Input.AUTH_REQUIRED)
             events.append(AuthRequired())
         else:
@@ -365,7 +363,7 @@ class Session(Generic[T]):
         if not error.fatal:
             events.append(CommandFailed(error))
             return
-        if self.unanswered and not isinstance(oldest := self.unanswered[0], _Ask):
+        if self.unanswered and (oldest := self.unanswered[0]) is not self._asked:
             self.unanswered.popleft()
             events.append(Refused(oldest, error))
         self._break(error, events)

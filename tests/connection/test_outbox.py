@@ -172,6 +172,25 @@ def test_what_interrupts_a_write_ends_writing_and_is_raised(failure: BaseExcepti
     pipe.close()
 
 
+def test_what_interrupts_a_put_ends_writing_and_is_raised() -> None:
+    class Interrupting:
+        """A hub's loop, in which a signal handler raises when the flush is asked for."""
+
+        def run_callback(self, _: object) -> None:
+            raise KeyboardInterrupt
+
+    pipe = Pipe()
+    broken: list[BaseException] = []
+    outbox = Outbox(pipe, Interrupting(), broken.append)
+    with pytest.raises(KeyboardInterrupt):
+        outbox.put(b"a")
+    assert [type(each) for each in broken] == [KeyboardInterrupt]
+    assert not outbox.put(b"b")
+    outbox.flush()
+    assert pipe.writes == []
+    pipe.close()
+
+
 def test_a_write_that_fails_when_the_socket_becomes_writable_is_told_too() -> None:
     broken: list[BaseException] = []
     pipe = Pipe([0])

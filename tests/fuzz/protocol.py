@@ -13,7 +13,7 @@ from gnsq_like.server.shared.requests import BadBodySize, LineTooLong, Requests
 from gnsq_like.transport.compression import PIECE_BYTES, Codec, Deflate, Snappy
 from gnsq_like.wire.frames import FrameDecoder
 from gnsq_like.wire.negotiated import Authorized, Negotiated
-from gnsq_like.wire.session import AuthRequired, Broken, Confirmed, Identified, Refused, Session, Subscribed, Upgrade
+from gnsq_like.wire.session import AuthRequired, Broken, Confirmed, Identified, Refused, Session, Upgrade
 from tests.fuzz.streams import head, pieces
 
 _MAX_BYTES = 1 << 16
@@ -61,15 +61,17 @@ def session(data: bytes) -> None:
             elif isinstance(event, AuthRequired) and not session.broken:
                 session.authenticate("secret")
             elif isinstance(event, Identified) and not session.broken:
-                session.subscribe("t", "c")
-            elif isinstance(event, Subscribed) and not session.broken:
-                if wishes & 16:
-                    session.close()
-                for _ in range(3):
-                    session.expect(tokens)
-                    tokens += 1
+                session.subscribe("t", "c", 0)
+                session.expect(0)
+                tokens = 1
             elif isinstance(event, Confirmed):
                 settled += event
+                if 0 in event and not session.broken:
+                    if wishes & 16:
+                        session.close(tokens)
+                    for _ in range(3):
+                        session.expect(tokens)
+                        tokens += 1
             elif isinstance(event, Refused):
                 settled.append(event.token)
     if session.broken:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.policy.adaptive_rdy import LOOKS, AdaptiveRdy
+from gnsq_like.policy.adaptive_rdy import LOOKS, AdaptiveRdy, is_worth_while
 from tests.support.scale import examples
 
 
@@ -49,9 +49,9 @@ def test_in_flight_and_one_while_messages_trickle() -> None:
 
 
 def test_a_far_nsqd_gets_the_whole_share() -> None:
-    assert AdaptiveRdy(round_trip=0.05).target(0, 200, 0.0) == 200
-    assert AdaptiveRdy(round_trip=0.05, buffer_timeout=1.0).target(0, 200, 0.0) == 1
-    assert AdaptiveRdy(buffer_timeout=0.0).target(0, 200, 0.0) == 200
+    assert not is_worth_while(0.05, 0.025)
+    assert is_worth_while(0.05, 1.0)
+    assert not is_worth_while(0.0, 0.0)
 
 
 EVENTS = st.lists(

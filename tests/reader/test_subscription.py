@@ -129,13 +129,26 @@ def test_the_round_trip_is_the_shorter_of_two(nsqd: ScriptedNsqd) -> None:
 def test_larger_bursts_are_waited_for_where_nsqd_deflates(deflate: bool) -> None:
     with (
         running_nsqd() as nsqd,
-        Reader("t", "c", print, nsqd_tcp_addresses=[nsqd.tcp_address], deflate=deflate) as reader,
+        Reader(
+            "t", "c", print, nsqd_tcp_addresses=[nsqd.tcp_address], deflate=deflate, output_buffer_timeout=10
+        ) as reader,
     ):
         wait_for(lambda: reader.stats()["connections"])
         assert reader._running is not None
         [subscription] = reader._running.flow.subscriptions
         assert isinstance(subscription.level, AdaptiveRdy)
         assert subscription.level.deflated is deflate
+
+
+def test_rdy_is_the_share_where_nsqds_ticker_fires_within_some_round_trips(nsqd: ScriptedNsqd) -> None:
+    with reading([nsqd], max_in_flight=8) as reader:
+        peer = nsqd.accept()
+        peer.subscribe(output_buffer_timeout=0)
+        until(peer, b"RDY 8")
+        assert reader._running is not None
+        [subscription] = reader._running.flow.subscriptions
+        assert not isinstance(subscription.level, AdaptiveRdy)
+        gevent.spawn(answer_cls, peer)
 
 
 def test_an_nsqd_that_counts_rdy_down_is_renewed():

@@ -11,7 +11,6 @@ from gnsq_like.wire.negotiated import Authorized, Negotiated
 from gnsq_like.wire.session import (
     AuthRequired,
     Broken,
-    CloseWait,
     CommandFailed,
     Confirmed,
     Heartbeat,
@@ -19,7 +18,6 @@ from gnsq_like.wire.session import (
     Messages,
     Session,
     State,
-    Subscribed,
     Upgrade,
 )
 from tests.support.peer import ANSWER, BAD_ANSWERS
@@ -37,6 +35,11 @@ def error(text):
     return encode_frame(ERROR, text.encode())
 
 
+def subscribe(session):
+    session.subscribe("t", "c", "SUB")
+    session.expect("SUB")
+
+
 def ready():
     session: Session[object] = Session({})
     session.start()
@@ -46,8 +49,8 @@ def ready():
 
 def subscribed():
     session = ready()
-    session.subscribe("t", "c")
-    assert session.receive(OK) == [Subscribed()]
+    subscribe(session)
+    assert session.receive(OK) == [Confirmed(["SUB"])]
     return session
 
 
@@ -186,24 +189,27 @@ def test_subscribe_receive_and_close():
     session = subscribed()
     message = (5, 1, b"0123456789abcdef", b"body")
     assert session.receive(encode_message(*message) * 2 + HEARTBEAT) == [Messages([message] * 2), Heartbeat()]
-    assert session.close() == commands.CLS
-    assert session.receive(encode_frame(RESPONSE, b"CLOSE_WAIT")) == [CloseWait()]
+    assert session.close("CLS") == commands.CLS
+    session.expect("CLS")
+    assert session.receive(encode_frame(RESPONSE, b"CLOSE_WAIT")) == [Confirmed(["CLS"])]
+    assert not session.unanswered
 
 
 def test_a_bad_name_leaves_the_session_as_it_was():
     session = ready()
     with pytest.raises(InvalidName):
-        session.subscribe("bad name", "c")
-    session.subscribe("t", "c")
-    assert session.receive(OK) == [Subscribed()]
+        session.subscribe("bad name", "c", "SUB")
+    subscribe(session)
+    assert session.receive(OK) == [Confirmed(["SUB"])]
 
 
 def test_a_refused_sub_breaks_the_session():
     session = ready()
-    session.subscribe("t", "c")
+    subscribe(session)
     [event] = session.receive(error("E_SUB_FAILED SUB failed exiting"))
     assert event.error.code == "E_SUB_FAILED"
     assert event.error.detail == "SUB failed exiting"
+    assert session.abandon() == ["SUB"]
 
 
 def test_publishes_are_confirmed_oldest_first_and_in_runs():
@@ -265,9 +271,9 @@ def test_a_failed_fin_belongs_to_no_publish_and_ends_nothing():
 def test_sub_and_publishes_share_one_order():
     session = ready()
     session.expect("before")
-    session.subscribe("t", "c")
+    subscribe(session)
     session.expect("after")
-    assert session.receive(OK * 3) == [Confirmed(["before"]), Subscribed(), Confirmed(["after"])]
+    assert session.receive(OK * 3) == [Confirmed(["before"]), Confirmed(["SUB"]), Confirmed(["after"])]
 
 
 def test_an_answer_that_nothing_asked_for_breaks_the_session():
@@ -286,7 +292,7 @@ def upgrading():
 
 def subscribing():
     session = ready()
-    session.subscribe("t", "c")
+    subscribe(session)
     return session
 
 
@@ -298,7 +304,8 @@ def publishing():
 
 def closing():
     session = subscribed()
-    session.close()
+    session.close("CLS")
+    session.expect("CLS")
     return session
 
 
@@ -339,13 +346,13 @@ def test_commands_out_of_their_state_are_refused_locally():
     with pytest.raises(NotRunning, match=r"^cannot publish while the session is NEW$"):
         session.expect("early")
     with pytest.raises(NotRunning, match=r"^ASK_SUB is not possible while the session is NEW$"):
-        session.subscribe("t", "c")
+        session.subscribe("t", "c", "SUB")
     session.start()
     with pytest.raises(NotRunning, match=r"^START is not possible while the session is IDENTIFYING$"):
         session.start()
     session = subscribed()
     with pytest.raises(NotRunning):
-        session.subscribe("t", "c")
-    session.close()
+        session.subscribe("t", "c", "SUB")
+    session.close("CLS")
     with pytest.raises(NotRunning):
-        session.close()
+        session.close("CLS")
