@@ -167,10 +167,10 @@ class Nsqd(Daemon):
         return Application({**information.routes(self), **http.routes(self)})
 
     def _serve_client(self, sock: socket.socket, address: str) -> None:
-        client = NsqdClient(sock, address, self.broker, self.clock, self._tls_context, self._auth_servers)
+        client = NsqdClient(sock, address, self.broker, self.clock, self._tls_context)
         self.clients[client] = None
         try:
-            client.serve(MAGIC_V2, Commands(client).run)
+            client.serve(MAGIC_V2, Commands(client, self._auth_servers).run)
         finally:
             self.clients.pop(client, None)
 
