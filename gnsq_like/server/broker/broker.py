@@ -108,7 +108,7 @@ class Broker:
         channel = topic.channels.get(name)
         if channel is None:
             queue = self._make_queue(f"{topic.name}:{name}", is_ephemeral(name))
-            channel = Channel(topic.name, name, queue, self.options, self._schedule, self._random)
+            channel = Channel(topic.name, name, queue, self.options, self._schedule)
             topic.channels[name] = channel
             self._on_change(topic, channel, True)
             topic.flow(now)
@@ -132,7 +132,7 @@ class Broker:
         channel.consumers.clear()
         channel.empty()
         channel.queue.discard()
-        if topic.ephemeral and not topic.channels and topic.name in self.topics:
+        if is_ephemeral(topic.name) and not topic.channels and topic.name in self.topics:
             self.delete_topic(topic)
         return consumers
 
@@ -177,8 +177,8 @@ class Broker:
         limit = self.options.max_channel_consumers
         if limit and len(channel.consumers) >= limit:
             raise SubscribeRefused(f"consumers for {topic_name}:{channel_name} exceeds limit of {limit}")
-        consumer = Consumer(channel, client, msg_timeout, sample_rate, distance)
-        channel.add_consumer(consumer)
+        consumer = Consumer(channel, client, msg_timeout, sample_rate, distance, self._random)
+        channel.consumers.append(consumer)
         return consumer
 
     def unsubscribe(self, consumer: Consumer) -> None:
@@ -188,5 +188,5 @@ class Broker:
             return  # its channel has been deleted
         channel.remove_consumer(consumer)
         topic = self.topics.get(channel.topic_name)
-        if channel.ephemeral and not channel.consumers and topic is not None:
+        if is_ephemeral(channel.name) and not channel.consumers and topic is not None:
             self.delete_channel(topic, channel)

@@ -258,7 +258,7 @@ class Nsqd(Daemon):
         }
 
     def _on_change(self, topic: Topic, channel: Channel | None, exists: bool) -> None:
-        if self._data_path is not None and not (channel or topic).ephemeral:
+        if self._data_path is not None and not is_ephemeral((channel or topic).name):
             self._data_path.metadata_changed()
         for peer in self._lookup_peers:
             peer.announce(topic.name, channel.name if channel else None, exists)
