@@ -7,10 +7,11 @@ the caller then calls :meth:`Broker.work`, sends what it returns, and calls it a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gnsq_like.runtime.native import draw
 from gnsq_like.server.broker.channel import ELSEWHERE, Channel, Client, Consumer, Delivery
+from gnsq_like.server.broker.metadata import Entry
 from gnsq_like.server.broker.queues import MemoryQueue, Queue, QueueMaker
 from gnsq_like.server.broker.schedule import Schedule
 from gnsq_like.server.broker.topic import Topic
@@ -113,6 +114,16 @@ class Broker:
             self._on_change(topic, channel, True)
             topic.flow(now)
         return channel
+
+    def restore(self, entries: Iterable[Entry], now: float) -> None:
+        """Restore topics and channels; no message moves before a topic has all of its channels."""
+        for entry in entries:
+            topic = self.topic(entry.name)
+            topic.set_held(True, now)
+            topic.set_paused(entry.paused, now)
+            for each in entry.channels:
+                self.channel(topic, each.name, now).set_paused(each.paused)
+            topic.set_held(False, now)
 
     def delete_topic(self, topic: Topic) -> list[Consumer]:
         """Delete a topic with all its messages; returns the consumers, whose connections must be closed."""
