@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from wsgiref.types import WSGIApplication
 
 import gevent
 from gevent import socket
@@ -38,7 +39,7 @@ from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.daemon import Daemon
 from gnsq_like.server.shared.listen import broadcast_host, port_of
 from gnsq_like.server.shared.tls import client_context, server_context
-from gnsq_like.server.shared.wsgi import Application, WSGIApplication
+from gnsq_like.server.shared.wsgi import Application
 from gnsq_like.wire.commands import MAGIC_V2
 from gnsq_like.wire.names import is_ephemeral
 
