@@ -72,15 +72,13 @@ class Screens:
 
     def missing(self, path: str = "") -> Response:
         """For a path that is none."""
-
-        def page(view: View) -> Page:
-            return Page("error.html", "There is no such page", {"why": f"/{path}"[:200]}, status=404)
-
-        return self.show("", page)
+        return self._error("There is no such page", f"/{path}"[:200], 404)
 
     def refused(self, status: int, why: str) -> Response:
         """For a form that was refused."""
-        title = "That was refused" if status == 403 else "That did not work"
+        return self._error("That was refused" if status == 403 else "That did not work", why, status)
+
+    def _error(self, title: str, why: str, status: int) -> Response:
         return self.show("", lambda view: Page("error.html", title, {"why": why}, status=status))
 
     def show(
