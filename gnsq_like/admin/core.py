@@ -29,6 +29,7 @@ from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.tools.rounds import Upstreams
 
 _A = TypeVar("_A")
+_C = TypeVar("_C", bound=HTTPClient)
 _T = TypeVar("_T")
 
 #: Bytes of an upstream's largest response: 500 topics with 4 channels each take 1 MB, their clients more.
@@ -94,8 +95,8 @@ class Core:
             for name, (lookupds, nsqds) in wanted.items()
         }
 
-    def _client(self, kind: type[Any], address: str, timeout: float) -> Any:
-        client: HTTPClient = kind(
+    def _client(self, kind: type[_C], address: str, timeout: float) -> _C:
+        return kind(
             address,
             timeout,
             connect_timeout=min(timeout, self.options.http_client_connect_timeout),
@@ -103,7 +104,6 @@ class Core:
             cert=self._cert,
             max_answer_bytes=_MAX_ANSWER_BYTES,
         )
-        return client
 
     def start(self) -> HubHandle:
         """Start the thread, unless it runs in this process. May block briefly.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 from typing import Any
+from wsgiref.types import WSGIApplication
 
 from gevent.ssl import SSLContext
 
@@ -13,7 +14,6 @@ from gnsq_like.admin.web.app import app_of
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import InvalidOption
 from gnsq_like.server.shared.daemon import Daemon
-from gnsq_like.server.shared.wsgi import WSGIApplication
 
 log = logging.getLogger("gnsq_like.nsqadmin")
 

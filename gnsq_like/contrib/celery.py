@@ -26,6 +26,7 @@ import queue as queues
 import re
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
@@ -73,7 +74,7 @@ class Channel(virtual.Channel):
     supports_fanout = True
     do_restore = False  # nsqd delivers again what is not answered
 
-    def __init__(self, connection: Transport, **kwargs: Any) -> None:
+    def __init__(self, connection: Transport, **kwargs: object) -> None:
         super().__init__(connection, **kwargs)
         self._jobs = connection.jobs
         #: The Reader of each consumed queue.
@@ -84,7 +85,7 @@ class Channel(virtual.Channel):
 
     # -- declaring ----------------------------------------------------------------------------------
 
-    def exchange_declare(self, exchange: str | None = None, type: str = "direct", **kwargs: Any) -> None:
+    def exchange_declare(self, exchange: str | None = None, type: str = "direct", **kwargs: object) -> None:
         super().exchange_declare(exchange, "fanout" if exchange == _EVENTS else type, **kwargs)
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
@@ -114,12 +115,12 @@ class Channel(virtual.Channel):
         self.connection.cluster.empty(nsq_name(queue))
         return count
 
-    def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
+    def _delete(self, queue: str, *args: object, **kwargs: object) -> None:
         """nsqd deletes what is ephemeral; tasks that wait are never deleted with their queue."""
 
     # -- publishing ---------------------------------------------------------------------------------
 
-    def basic_publish(self, message: dict[str, Any], exchange: str, routing_key: str, **kwargs: Any) -> None:
+    def basic_publish(self, message: Mapping[str, Any], exchange: str, routing_key: str, **kwargs: object) -> None:
         if self.closed:
             raise OperationalError("the channel is closed")  # kombu tries again with another one
         if message["properties"].get("priority"):
@@ -130,15 +131,15 @@ class Channel(virtual.Channel):
         else:
             super().basic_publish(message, exchange, routing_key, **kwargs)
 
-    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
+    def _put(self, queue: str, message: Mapping[str, Any], **kwargs: object) -> None:
         self.connection.publish(nsq_name(queue), message, _left(message))
 
-    def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
+    def _put_fanout(self, exchange: str, message: Mapping[str, Any], routing_key: str, **kwargs: object) -> None:
         self.connection.publish(nsq_name(exchange, ephemeral=True), message)
 
     # -- consuming ----------------------------------------------------------------------------------
 
-    def basic_consume(self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **kwargs: Any) -> None:
+    def basic_consume(self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **kwargs: object) -> None:
         super().basic_consume(queue, no_ack, callback, consumer_tag, **kwargs)
         if no_ack:
             self._without_ack.add(queue)
@@ -200,7 +201,7 @@ class Channel(virtual.Channel):
         self.connection._deliver(payload, queue)
         return True
 
-    def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
+    def basic_get(self, queue: str, no_ack: bool = False, **kwargs: object) -> Any:
         """Refused: NSQ delivers to consumers."""
         raise NotImplementedError("NSQ delivers to consumers: basic_get is not there")
 
@@ -242,7 +243,7 @@ class Transport(virtual.Transport):
     # waits for a task: it holds the lock of the pipe from which all of them read.
     implements = virtual.Transport.implements.extend(asynchronous=True, exchange_type=frozenset(["direct", "fanout"]))
 
-    def __init__(self, client: Any, **kwargs: Any) -> None:
+    def __init__(self, client: Any, **kwargs: object) -> None:
         super().__init__(client, **kwargs)
         options = dict(client.transport_options)
         nsqds = options.pop("nsqd_tcp_addresses", None)
@@ -268,7 +269,7 @@ class Transport(virtual.Transport):
         self._loop: Any = None
         self._look: Any = None
 
-    def publish(self, topic: str, message: dict[str, Any], delay: float = 0.0) -> None:
+    def publish(self, topic: str, message: Mapping[str, Any], delay: float = 0.0) -> None:
         """Publish a message, deferred for ``delay`` seconds at most.
 
         :raises OperationalError: no nsqd could be reached, or none confirmed it
@@ -285,7 +286,7 @@ class Transport(virtual.Transport):
             with suppress(OSError):  # it is full, and so readable; or closed
                 wakeup[1].send(b"x")
 
-    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+    def register_with_event_loop(self, connection: object, loop: Any) -> None:
         """Hand messages to their consumers in this loop of kombu's, instead of :meth:`drain_events`."""
         self._wakeup = readable, writable = socket.socketpair()
         for end in readable, writable:
@@ -308,7 +309,7 @@ class Transport(virtual.Transport):
         if (error := self._error()) is not None:
             raise error
 
-    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+    def drain_events(self, connection: object, timeout: float | None = None) -> None:
         """Wait for a message, and hand it to its consumer.
 
         :raises NSQError: if none has come, and nsqd refuses a consumer for good; not while messages are held, because a
@@ -345,7 +346,7 @@ class Transport(virtual.Transport):
         readers = chain.from_iterable(list(channel.readers.values()) for channel in self.channels)
         return next((reader.error for reader in readers if reader.error is not None), None)
 
-    def close_connection(self, connection: Any) -> None:
+    def close_connection(self, connection: object) -> None:
         super().close_connection(connection)
         self.jobs.close()
         if self._wakeup is not None:
@@ -374,7 +375,7 @@ def _dead_letters(topic: str) -> str | None:
     return None if is_ephemeral(topic) else nsq_name(f"{topic}.dead")
 
 
-def _left(message: dict[str, Any]) -> float:
+def _left(message: Mapping[str, Any]) -> float:
     """Seconds until the ETA of a task; 0 if it has none."""
     eta = (message.get("headers") or {}).get("eta")
     if not eta:

@@ -231,7 +231,7 @@ class NSQBroker(dramatiq.Broker):
         if self._stopping is None:
             return False
         for item in iter_queue(self._stopping.work_queue):
-            _of(item.message).requeue(0, backoff=False)
+            _of(item.message).delivery.requeue(0, backoff=False)
         return True
 
     def emit_after(self, signal: str, *args: Any, **kwargs: Any) -> None:
@@ -292,27 +292,27 @@ class NSQConsumer(dramatiq.Consumer):
     def ack(self, message: dramatiq.MessageProxy) -> None:
         """FIN; but if what follows it could not be published, it is delivered again later."""
         if not self._runs_again(message):
-            _of(message).finish()
+            _of(message).delivery.finish()
 
     def nack(self, message: dramatiq.MessageProxy) -> None:
         """Make it a dead letter; if no nsqd takes that, it is delivered again later."""
         if self._runs_again(message):
             return
         error = message._exception
-        self._jobs.bury("rejected" if error is None else f"{type(error).__name__}: {error}", _of(message))
+        self._jobs.bury("rejected" if error is None else f"{type(error).__name__}: {error}", _of(message).delivery)
 
     def _runs_again(self, message: dramatiq.MessageProxy) -> bool:
         """Requeue a message if what follows it is nowhere else."""
-        assert isinstance(message, NSQMessageProxy)
-        runs_again = message.is_unpublished and not message.is_retried
+        job = _of(message)
+        runs_again = job.is_unpublished and not job.is_retried
         if runs_again:
-            message.delivery.requeue(backoff=False)
+            job.delivery.requeue(backoff=False)
         return runs_again
 
     def requeue(self, messages: Iterable[dramatiq.MessageProxy]) -> None:
         """Hand messages back that no worker has begun."""
         for message in messages:
-            _of(message).requeue(0, backoff=False)
+            _of(message).delivery.requeue(0, backoff=False)
 
     def close(self) -> None:
         """Take no more messages; those that are being processed can still be answered."""
@@ -332,6 +332,6 @@ class NSQMessageProxy(dramatiq.MessageProxy):
         self.is_retried = False
 
 
-def _of(message: dramatiq.MessageProxy) -> Message:
+def _of(message: dramatiq.MessageProxy) -> NSQMessageProxy:
     assert isinstance(message, NSQMessageProxy)
-    return message.delivery
+    return message

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
+from wsgiref.types import WSGIEnvironment
 
 from gnsq_like import Producer, Reader
 
@@ -133,7 +134,7 @@ class Health:
             kept = list(readers)
             self._readers = lambda: kept
 
-    def __call__(self, environ: Mapping[str, Any], start_response: _StartResponse) -> list[bytes]:
+    def __call__(self, environ: WSGIEnvironment, start_response: _StartResponse) -> list[bytes]:
         """Answer a request; see PEP 3333."""
         healthy, answer = report(self._readers(), self._producers, self._relays)
         body = json.dumps(answer, indent=1).encode() + b"\n"

@@ -45,6 +45,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from gnsq_like import Batch, Producer, Reader
 from gnsq_like.contrib.shared.extras import missing
@@ -400,7 +401,7 @@ class Metrics:
             time.sleep(_INTERVAL)
             self.update()
 
-    def wsgi_app(self) -> Callable[[Mapping[str, Any], Any], Iterable[bytes]]:
+    def wsgi_app(self) -> WSGIApplication:
         """A WSGI application for Prometheus: metrics of all processes in multiprocess mode, otherwise of this one."""
         return _Exposition(self)
 
@@ -411,7 +412,7 @@ class _Exposition:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def __call__(self, environ: Mapping[str, Any], start_response: Any) -> Iterable[bytes]:
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         registry = CollectorRegistry()
         if is_multiprocess():
             self._metrics.update()

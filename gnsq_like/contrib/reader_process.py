@@ -6,7 +6,8 @@ import logging
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import gevent
 from gevent.event import Event
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from gnsq_like.contrib.shared.outbox.relay import Relay
 
 logger = logging.getLogger(__name__)
-
-_Application = Callable[[Mapping[str, Any], Any], Iterable[bytes]]
 
 
 def run(
@@ -71,7 +70,7 @@ def served_pages(
     :param report: called with a line for each address, which says what is served there
     :param relays: of an outbox, which ``/healthz`` reports too
     """
-    pages: dict[str, dict[str, _Application]] = {}
+    pages: dict[str, dict[str, WSGIApplication]] = {}
     handlers = [(reader, reader.handler) for reader in readers]
     if health is not None:
         pages[health] = {"/healthz": Health(readers, relays=relays)}
@@ -92,7 +91,7 @@ def served_pages(
                 reader.handler = handler
 
 
-def _measured(readers: Iterable[Reader]) -> _Application:
+def _measured(readers: Iterable[Reader]) -> WSGIApplication:
     """The page with the metrics of these Readers only; replaces their handlers by ones that are timed."""
     from gnsq_like.contrib.prometheus import Metrics
 
@@ -104,7 +103,7 @@ def _measured(readers: Iterable[Reader]) -> _Application:
 
 
 @contextmanager
-def _served(address: str, pages: Mapping[str, _Application], report: Callable[[str], object]) -> Iterator[None]:
+def _served(address: str, pages: Mapping[str, WSGIApplication], report: Callable[[str], object]) -> Iterator[None]:
     where = parse_address(address, to_listen=True)
     if not where.host:
         raise InvalidAddress(address, "pages are served at host:port")
@@ -124,8 +123,8 @@ def _served(address: str, pages: Mapping[str, _Application], report: Callable[[s
         server.stop(timeout=1)
 
 
-def _application(pages: Mapping[str, _Application]) -> _Application:
-    def application(environ: Mapping[str, Any], start_response: Any) -> Iterable[bytes]:
+def _application(pages: Mapping[str, WSGIApplication]) -> WSGIApplication:
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         page = pages.get(environ["PATH_INFO"])
         if page is None:
             start_response("404 Not Found", [("Content-Type", "text/plain")])

@@ -265,7 +265,7 @@ def _time_left() -> float:
 class _BoundedReads(io.RawIOBase):
     """The reading side of a socket; no read lasts beyond the deadline."""
 
-    def __init__(self, sock: Any) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._raw = sock.makefile("rb", buffering=0)
 
@@ -285,7 +285,7 @@ class _BoundedReads(io.RawIOBase):
 class _BoundedSocket:
     """A connected socket for http.client and urllib3; no read or write lasts beyond the deadline."""
 
-    def __init__(self, sock: Any) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
     def __getattr__(self, name: str) -> Any:

@@ -30,7 +30,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from fcntl import ioctl
 from types import TracebackType
-from typing import Any
 
 import gevent
 from gevent import socket
@@ -61,7 +60,9 @@ Observer = Callable[[int, str, bytes], object]
 class _Pipe:
     """One direction of one connection: a greenlet that receives and one that forwards."""
 
-    def __init__(self, direction: Direction, source: Any, sink: Any, link: _Link, *, is_to_server: bool) -> None:
+    def __init__(
+        self, direction: Direction, source: socket.socket, sink: socket.socket, link: _Link, *, is_to_server: bool
+    ) -> None:
         self._direction = direction
         self._is_to_server = is_to_server
         self._source = source
@@ -153,7 +154,7 @@ class _Pipe:
 class _Link:
     """One connection through the proxy: two sockets, and a pipe for each direction."""
 
-    def __init__(self, proxy: FaultProxy, client: Any, server: Any, number: int) -> None:
+    def __init__(self, proxy: FaultProxy, client: socket.socket, server: socket.socket, number: int) -> None:
         self._number = number
         self._observer = proxy.observer
         #: The sides whose end the observer knows: "client", "server".
@@ -225,7 +226,7 @@ class _Link:
         (self._server if server else self._client).close()
         self._greenlets = [gevent.spawn(self._outlast, self._client if server else self._server)]
 
-    def _outlast(self, sock: Any) -> None:
+    def _outlast(self, sock: socket.socket) -> None:
         """After a loss: wait until the end that is left has had enough."""
         try:
             while data := sock.recv(_READ_BYTES):
@@ -251,7 +252,7 @@ class _Link:
         gevent.killall([greenlet for greenlet in self._greenlets if greenlet is not current], block=False)
 
 
-def _wait_until_taken(sock: Any) -> None:
+def _wait_until_taken(sock: socket.socket) -> None:
     """Wait until the peer's machine has all bytes sent, because RST drops the rest. May switch."""
     deadline = time.monotonic() + _LINGER
     while time.monotonic() < deadline:
@@ -394,7 +395,7 @@ class FaultProxy:
 
         self._run(work)
 
-    def _handle(self, client: Any, _address: object) -> None:
+    def _handle(self, client: socket.socket, _address: object) -> None:
         if not self.accepting:
             return
         target = parse_address(self.target)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import HTTPError, InvalidOption
+from gnsq_like.http.client import HTTPClient
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient, LookupResult
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
@@ -120,13 +121,17 @@ OWN_CHANNEL = "gnsq_like.testing"
 _node_ids = itertools.count(1)
 
 
-class _Running:
-    """The base of both daemons: addresses, start and end."""
+_Client = TypeVar("_Client", bound=HTTPClient)
+
+
+class _Running(Generic[_Client]):
+    """The base of both daemons: addresses, start and end, and the client of its HTTP API."""
 
     _name = ""
 
     def __init__(
         self,
+        make_client: Callable[[str], _Client],
         make: Callable[..., object],
         options_class: type[object],
         options: Mapping[str, object],
@@ -135,6 +140,8 @@ class _Running:
         clock: Clock | None,
         real_command: str,
     ) -> None:
+        self._make_client = make_client
+        self._http: _Client | None = None
         self._clock = clock
         self._daemon = make_daemon(kind, make, options_class, options, real_command=real_command)
         if clock is not None and not isinstance(self._daemon, InProcess):
@@ -193,9 +200,17 @@ class _Running:
         self._disconnect()
         self._daemon.close()
 
+    @property
+    def http(self) -> _Client:
+        """The client of its HTTP API; that of an nsqd creates, pauses, empties and deletes topics and channels."""
+        if self._http is None:
+            self._http = self._make_client(self.http_address)
+        return self._http
+
     def _disconnect(self) -> None:
-        """Close the HTTP client."""
-        raise NotImplementedError
+        client, self._http = self._http, None
+        if client is not None:
+            client.close()
 
     def __str__(self) -> str:
         return f"{self._name} {self.tcp_address or '(not started)'}"
@@ -217,7 +232,7 @@ class _Running:
         self.close()
 
 
-class RunningNsqlookupd(_Running):
+class RunningNsqlookupd(_Running[LookupdClient]):
     """A nsqlookupd; made by :func:`running_nsqlookupd` or the fixture ``nsqlookupd``."""
 
     _name = "nsqlookupd"
@@ -228,20 +243,7 @@ class RunningNsqlookupd(_Running):
         def make(options: NsqlookupdOptions) -> Nsqlookupd:
             return Nsqlookupd(options) if clock is None else Nsqlookupd(options, clock=clock.wall)
 
-        super().__init__(make, NsqlookupdOptions, options, kind=kind, clock=clock, real_command=command)
-        self._http: LookupdClient | None = None
-
-    @property
-    def http(self) -> LookupdClient:
-        """The client of its HTTP API."""
-        if self._http is None:
-            self._http = LookupdClient(self.http_address)
-        return self._http
-
-    def _disconnect(self) -> None:
-        client, self._http = self._http, None
-        if client is not None:
-            client.close()
+        super().__init__(LookupdClient, make, NsqlookupdOptions, options, kind=kind, clock=clock, real_command=command)
 
     def wait_until(
         self,
@@ -297,7 +299,7 @@ class RunningNsqlookupd(_Running):
         )
 
 
-class RunningNsqd(Inspectable, _Running):
+class RunningNsqd(Inspectable, _Running[NsqdHTTPClient]):
     """An nsqd; made by :func:`running_nsqd` or the fixture ``nsqd``."""
 
     _name = "nsqd"
@@ -325,26 +327,13 @@ class RunningNsqd(Inspectable, _Running):
         def make(options: NsqdOptions) -> Nsqd:
             return Nsqd(options) if clock is None else Nsqd(options, clock=clock)
 
-        super().__init__(make, NsqdOptions, options, kind=kind, clock=clock, real_command=command)
+        super().__init__(NsqdHTTPClient, make, NsqdOptions, options, kind=kind, clock=clock, real_command=command)
         self._looks = 2 if kind == "real" else 1
-        self._http: NsqdHTTPClient | None = None
 
     @property
     def lookupd_http_addresses(self) -> list[str]:
         """Addresses of the nsqlookupds it registers with: for a Reader's argument of the same name."""
         return [lookupd.http_address for lookupd in self.lookupds]
-
-    @property
-    def http(self) -> NsqdHTTPClient:
-        """The client of its HTTP API: create, pause, empty and delete topics and channels."""
-        if self._http is None:
-            self._http = NsqdHTTPClient(self.http_address)
-        return self._http
-
-    def _disconnect(self) -> None:
-        client, self._http = self._http, None
-        if client is not None:
-            client.close()
 
     # -- life ----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
+from wsgiref.types import WSGIApplication
 
 from gevent import socket
 
@@ -18,7 +19,7 @@ from gnsq_like.http.decode import Malformed, list_of, object_of
 from gnsq_like.server import Nsqd, Nsqlookupd
 from gnsq_like.server.nsqd import http, information
 from gnsq_like.server.shared.http_server import HTTPServer
-from gnsq_like.server.shared.wsgi import Application, WSGIApplication
+from gnsq_like.server.shared.wsgi import Application
 from tests.fuzz.streams import Input, head
 
 _LOG = logging.getLogger("tests.fuzz")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from gnsq_like.admin.history.trend import Trend, is_peek, states_of
 from gnsq_like.admin.options import AdminOptions
@@ -47,7 +46,7 @@ class Alerts:
     def __init__(
         self,
         cluster: str,
-        send: Callable[[dict[str, Any]], None],
+        send: Callable[[dict[str, object]], None],
         note: Callable[[Alert, float, bool], None] = lambda *_: None,
     ) -> None:
         self._cluster = cluster

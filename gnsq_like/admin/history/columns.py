@@ -73,12 +73,7 @@ class Columns:
 
         :returns: the coarse column that is complete now
         """
-        places = [(self._place(key, at), values) for key, values in figures.items()]
-        column = _blank(at, len(self._since))
-        for place, values in places:
-            if place is not None:
-                for row, value in zip(column.values, values, strict=True):
-                    row[place] = value
+        column = self._column(at, figures)
         self._fill_gap(at)
         self._fine.append(column)
         complete = None
@@ -97,16 +92,20 @@ class Columns:
         """
         begin = at - COARSE_SECONDS + FINE_SECONDS
         self._fill_gap(begin)
-        places = [(self._place(key, begin), values) for key, values in figures.items()]
+        values = self._column(begin, figures).values
+        self._coarse.append(Column(at, values))
+        for step in reversed(range(_FINE_IN_COARSE)):
+            self._fine.append(Column(at - step * FINE_SECONDS, values))
+        self._is_restored = True
+
+    def _column(self, at: float, figures: Mapping[Key, Figures]) -> Column:
+        places = [(self._place(key, at), values) for key, values in figures.items()]
         column = _blank(at, len(self._since))
         for place, values in places:
             if place is not None:
                 for row, value in zip(column.values, values, strict=True):
                     row[place] = value
-        self._coarse.append(column)
-        for step in reversed(range(_FINE_IN_COARSE)):
-            self._fine.append(Column(at - step * FINE_SECONDS, column.values))
-        self._is_restored = True
+        return column
 
     def _fill_gap(self, at: float) -> None:
         """Empty columns for the time in which no process ran."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import gevent
 
@@ -43,7 +43,7 @@ class Recorder:
         cluster: str,
         take: Callable[[float], Overview],
         options: AdminOptions,
-        send: Callable[[dict[str, Any]], None],
+        send: Callable[[dict[str, object]], None],
         store: Store | None = None,
     ) -> None:
         self._cluster = cluster

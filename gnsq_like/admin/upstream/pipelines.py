@@ -100,7 +100,7 @@ class Pipelines:
         self,
         addresses: Mapping[str, str],
         make: Callable[[str, float], PipelineClient],
-        send: Callable[[dict[str, Any]], None],
+        send: Callable[[dict[str, object]], None],
     ) -> None:
         self._upstreams = Upstreams(make, TIMEOUT)
         #: By name; replaced as a whole.

@@ -23,6 +23,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTo
 from gnsq_like.admin.web.api import API
 from gnsq_like.admin.web.configuration import configure
 from gnsq_like.admin.web.message_screens import MessageScreens
+from gnsq_like.admin.web.pages import nodes, others, topics
 from gnsq_like.admin.web.passwords import SESSION_COOKIE, SESSION_SECONDS, TooManyTries
 from gnsq_like.admin.web.replies import compress, is_missing, not_found, problem, response_of
 from gnsq_like.admin.web.screens import Screens
@@ -170,14 +171,15 @@ class _Routes:
     def add_pages(self) -> None:
         """The pages, their forms, and the static files."""
         screens = self._screens
-        self._page("/topics", "topics", screens.topics)
+        show = screens.show
+        self._page("/topics", "topics", partial(show, "topics", topics.topics_page, kept=True))
         self._page("/topics/<topic_name>", "topic", screens.topic)
         self._page("/topics/<topic_name>/<channel>", "channel", screens.channel)
-        self._page("/nodes", "nodes", screens.nodes)
+        self._page("/nodes", "nodes", partial(show, "nodes", nodes.nodes_page, kept=True))
         self._page("/nodes/<node>", "node", screens.node)
-        self._page("/counter", "counter", screens.counter)
-        self._page("/lookup", "lookup", screens.lookup)
-        self._page("/pipelines", "pipelines", screens.pipelines)
+        self._page("/counter", "counter", partial(show, "counter", nodes.counter_page, kept=True))
+        self._page("/lookup", "lookup", partial(show, "lookup", others.lookup_page))
+        self._page("/pipelines", "pipelines", partial(show, "pipelines", others.pipelines_page))
         self._page("/activity", "activity", screens.activity)
         self._page("/render", "render", screens.render)
         self._page("/static/<name>", "static", self._static)

@@ -16,7 +16,7 @@ from gnsq_like.admin.upstream import actions
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.graphite import graph_url, key
 from gnsq_like.admin.web.operations import Target
-from gnsq_like.admin.web.pages import nodes, others, topic, topics
+from gnsq_like.admin.web.pages import nodes, others, topic
 from gnsq_like.admin.web.pages.view import Page, View
 from gnsq_like.admin.web.rendering import Kept, Renderer
 from gnsq_like.admin.web.replies import problem
@@ -57,9 +57,6 @@ class Screens:
 
     # -- pages -----------------------------------------------------------------------------------------
 
-    def topics(self) -> Response:
-        return self.show("topics", topics.topics_page, kept=True)
-
     def topic(self, topic_name: str) -> Response:
         return self.show("topics", lambda view: topic.topic_page(view, topic_name), keys=(topic_name,))
 
@@ -67,35 +64,21 @@ class Screens:
         keys = (topic_name, channel)
         return self.show("topics", lambda view: topic.channel_page(view, topic_name, channel), keys=keys)
 
-    def nodes(self) -> Response:
-        return self.show("nodes", nodes.nodes_page, kept=True)
-
     def node(self, node: str) -> Response:
         return self.show("nodes", lambda view: nodes.node_page(view, node))
-
-    def counter(self) -> Response:
-        return self.show("counter", nodes.counter_page, kept=True)
-
-    def lookup(self) -> Response:
-        return self.show("lookup", others.lookup_page)
 
     def activity(self) -> Response:
         return self.show("activity", lambda view: others.activity_page(view, self._site.audit.recent()))
 
-    def pipelines(self) -> Response:
-        return self.show("pipelines", others.pipelines_page)
-
     def missing(self, path: str = "") -> Response:
         """For a path that is none."""
-
-        def page(view: View) -> Page:
-            return Page("error.html", "There is no such page", {"why": f"/{path}"[:200]}, status=404)
-
-        return self.show("", page)
+        return self._error("There is no such page", f"/{path}"[:200], 404)
 
     def refused(self, status: int, why: str) -> Response:
         """For a form that was refused."""
-        title = "That was refused" if status == 403 else "That did not work"
+        return self._error("That was refused" if status == 403 else "That did not work", why, status)
+
+    def _error(self, title: str, why: str, status: int) -> Response:
         return self.show("", lambda view: Page("error.html", title, {"why": why}, status=status))
 
     def show(

@@ -95,16 +95,13 @@ def share(value: float | None) -> str:
 
 def clock(at: float) -> str:
     """A time of day."""
-    try:
-        return time.strftime("%H:%M:%S", time.localtime(at))
-    except (OverflowError, ValueError, OSError):
-        return _MISSING
+    return moment(at, "%H:%M:%S")
 
 
-def moment(at: float) -> str:
+def moment(at: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """Date and time."""
     try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+        return time.strftime(form, time.localtime(at))
     except (OverflowError, ValueError, OSError):
         return _MISSING
 

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from gnsq_like import Batch, Producer, Reader, ReaderGroup
+from gnsq_like import Producer, Reader, ReaderGroup
 from gnsq_like.contrib.shared.declared import Declared, Topic
 from gnsq_like.contrib.shared.extras import missing
 
@@ -120,11 +120,16 @@ class NSQ:
     :param tracing: makes their publishes and the calls of their handlers spans
     """
 
+    #: The metrics that it was made with.
+    metrics: Metrics | None
+    #: The tracing that it was made with.
+    tracing: Tracing | None
+
     def __init__(
         self, app: Flask | None = None, *, metrics: Metrics | None = None, tracing: Tracing | None = None
     ) -> None:
-        self._metrics = metrics
-        self._tracing = tracing
+        self.metrics = metrics
+        self.tracing = tracing
         self._declared: dict[str, Declared] = {}
         #: Makes the relay of the outbox, if there is one: of Producer, OUTBOX_KEEP and OUTBOX_POLL_INTERVAL.
         self._relay_maker: Callable[[Producer, float, float], Relay] | None = None
@@ -144,8 +149,8 @@ class NSQ:
         app.extensions[_KEY] = state
         app.cli.add_command(make_commands(self))
         self._apps = [*(each for each in self._apps if each() is not None), weakref.ref(app)]
-        if self._metrics is not None and state.producer is not None:
-            self._metrics.watch_producer(state.producer, app.name)
+        if self.metrics is not None and state.producer is not None:
+            self.metrics.watch_producer(state.producer, app.name)
 
     def _state(self, app: Flask | None = None, *, last: bool = False) -> _State:
         """The state of ``app``, or of the application of this context; outside one, of the only or the ``last`` one."""
@@ -178,8 +183,8 @@ class NSQ:
         state = self._state()
         if state.producer is None:
             return state.make_sending_producer()  # raises, and names the missing setting
-        if self._metrics is not None:
-            self._metrics.keep_writing()
+        if self.metrics is not None:
+            self.metrics.keep_writing()
         return state.producer
 
     def publish(self, topic: str, body: Any, *, defer: float | None = None, timeout: float | None = None) -> None:
@@ -242,8 +247,8 @@ class NSQ:
         with state.app.app_context():
             relay = self._relay_maker(self.producer, own["OUTBOX_KEEP"], own["OUTBOX_POLL_INTERVAL"])
         state.relays = [relay]
-        if self._metrics is not None:
-            self._metrics.watch_relay(relay)
+        if self.metrics is not None:
+            self.metrics.watch_relay(relay)
         return relay
 
     # -- readers ------------------------------------------------------------------------------------
@@ -274,19 +279,11 @@ class NSQ:
             declared = Declared(name or handler.__name__, topic, channel, handler, batch, options)
             if declared.name in self._declared:
                 raise InvalidOption("name", declared.name, "there is a reader of this name already")
-            self._try(declared)
+            declared.check()
             self._declared[declared.name] = declared
             return handler
 
         return declare
-
-    @staticmethod
-    def _try(declared: Declared) -> None:
-        """Raise now the errors that the Reader would raise later; a constructor does nothing else."""
-        if declared.batch is not None:
-            Batch(declared.function, **declared.batch)
-        addresses = {"lookupd_http_addresses": "127.0.0.1:4161"}
-        Reader(declared.topic, declared.channel, declared.function, **(addresses | dict(declared.options)))
 
     @property
     def declared_readers(self) -> list[tuple[str, str, str]]:
@@ -310,7 +307,7 @@ class NSQ:
     def _make_reader(self, state: _State, declared: Declared) -> Reader:
         hooks = {name: _in_context(state.app, hook) for name, hook in declared.hooks.items()}
         handler = _in_context(state.app, declared.function)
-        return declared.make_reader(state.settings, handler, hooks, self._metrics, self._tracing)
+        return declared.make_reader(state.settings, handler, hooks, self.metrics, self.tracing)
 
     @contextmanager
     def consuming(self, app: Flask | None = None, *names: str) -> Iterator[ReaderGroup]:
@@ -352,19 +349,9 @@ class NSQ:
     # -- looking ------------------------------------------------------------------------------------
 
     @property
-    def metrics(self) -> Metrics | None:
-        """The metrics that it was made with."""
-        return self._metrics
-
-    @property
-    def tracing(self) -> Tracing | None:
-        """The tracing that it was made with."""
-        return self._tracing
-
-    @property
     def metrics_app(self) -> Callable[..., Iterable[bytes]] | None:
         """A WSGI application with the metrics; None without metrics."""
-        return None if self._metrics is None else self._metrics.wsgi_app()
+        return None if self.metrics is None else self.metrics.wsgi_app()
 
     def health_blueprint(self, rule: str = "/healthz") -> Blueprint:
         """A blueprint that reports this process's readers and Producer; see ``gnsq_like.contrib.health``."""

@@ -64,6 +64,13 @@ class Declared:
         """Those functions that a Reader calls beside or instead of the handler and that are given, by option."""
         return {name: hook for name in _HOOKS if (hook := self.options.get(name)) is not None}
 
+    def check(self) -> None:
+        """Raise now the errors that the Reader would raise later; a constructor does nothing else."""
+        from gnsq_like import Reader
+
+        addresses = {"lookupd_http_addresses": "127.0.0.1:4161"}
+        Reader(self.topic, self.channel, self._batched(self.function), **(addresses | dict(self.options)))
+
     def make_reader(
         self,
         settings: Settings,

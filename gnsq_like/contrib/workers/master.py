@@ -125,7 +125,7 @@ class Supervisor:
         if self._plan.reload and now - self._looked_at > _LOOK:
             self._look_at_files(now)
         self._roster.tick(now)
-        for action in self._roster.take_actions():
+        for action in self._roster.members.take_actions():
             self._carry_out(action, now)
         for number in [number for number, due in self._doomed.items() if now >= due]:
             del self._doomed[number]
@@ -303,7 +303,7 @@ class Supervisor:
 
     def _status(self, now: float) -> dict[str, object]:
         roster = self._roster
-        problems = [problem for slot in roster.slots if (problem := roster.problem_of(slot, now)) is not None]
+        problems = [problem for slot in roster.slots if (problem := slot.problem(now)) is not None]
         if roster.is_stopping:
             problems.append("stopping")
         return {
@@ -311,7 +311,9 @@ class Supervisor:
             "problems": problems,
             "wanted": len(roster.slots),
             "restarts": {str(cause): count for cause, count in roster.restarts.items()},
-            "workers": [self._row(member, now) for member in roster.members.values() if member.number in self._workers],
+            "workers": [
+                self._row(member, now) for number, member in roster.members.by_number.items() if number in self._workers
+            ],
         }
 
     def _row(self, member: Member, now: float) -> dict[str, object]:

@@ -1,9 +1,9 @@
 """The supervisor's decisions: which processes there should be, and when each is started, drained, or killed.
 
-Without I/O but its log: it is told what happened and what time it is, and returns actions (``take_actions``), which
-``master.py`` carries out. There is a slot for each wanted process. A slot has a current member, and during a reload a
-successor, which loads the new code while the current one still works. So code that cannot be loaded replaces nothing,
-and the two are never active together: a successor starts its Readers when the current member has ended, and
+Without I/O but its log: it is told what happened and what time it is, and returns actions (``members.take_actions``),
+which ``master.py`` carries out. There is a slot for each wanted process. A slot has a current member, and during a
+reload a successor, which loads the new code while the current one still works. So code that cannot be loaded replaces
+nothing, and the two are never active together: a successor starts its Readers when the current member has ended, and
 ``max_in_flight`` holds.
 
 ::
@@ -12,7 +12,7 @@ and the two are never active together: a successor starts its Readers when the c
        |                  |                  |                 |
        +------------------+------- Kill -----+-----------------+-------> (ended)
 
-Rules for editors: ``state`` is assigned in :meth:`Roster._become` only. Numbers of members are reused when they have
+Rules for editors: ``state`` is assigned by :class:`Members` only. Numbers of members are reused when they have
 ended: the metrics' files of a number hold the counts of all members that had it.
 """
 
@@ -160,6 +160,69 @@ class Slot:
     last_end: str = ""
     has_run: bool = False
 
+    def problem(self, now: float) -> str | None:
+        """Why it does not work; None if it does, or while it is refilled as planned."""
+        member = self.current
+        if member is not None and member.state is State.RUNNING:
+            return None if member.beat.get("healthy", True) else "its readers are unhealthy"
+        if self.failures > 1 or self.retry_at == math.inf:
+            when = "" if self.retry_at == math.inf or member else f" in {max(0.0, self.retry_at - now):.0f} s"
+            return f"{self.last_end}; {'restarting' if member else 'restarts'}{when}"
+        return None if self.has_run else "not started yet"
+
+
+class Members:
+    """All members, and the actions decided about them."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, Member] = {}
+        self._actions: list[Action] = []
+
+    def take_actions(self) -> list[Action]:
+        """The actions decided since the last call, in their order."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    def spawn(self, position: int, generation: int, now: float) -> Member:
+        """A new member for a slot."""
+        number = next(number for number in range(1, len(self.by_number) + 2) if number not in self.by_number)
+        member = self.by_number[number] = Member(number, position, generation, now, now)
+        self._actions.append(Spawn(number))
+        return member
+
+    def loaded(self, member: Member) -> None:
+        """It can run."""
+        if member.state is State.LOADING:
+            member.state = State.LOADED
+
+    def run(self, member: Member, position: int) -> None:
+        """Let it run with the share of this slot, or go on with that."""
+        member.state = State.RUNNING
+        self._actions.append(Run(member.number, position))
+
+    def drain(self, member: Member, cause: Cause, timeout: float, now: float) -> None:
+        """Let it answer its messages; one that has not loaded has none."""
+        if member.state is State.LOADING:
+            self.kill(member, cause)
+            return
+        member.deadline = min(member.deadline, now + timeout + GRACE)
+        member.cause = cause
+        member.state = State.DRAINING
+        self._actions.append(Stop(member.number, timeout, cause))
+
+    def kill(self, member: Member, cause: Cause, *, dump: bool = False) -> None:
+        """End it at once."""
+        if not member.is_killed:
+            member.is_killed = True
+            member.cause = cause
+            self._actions.append(Kill(member.number, dump, cause))
+
+    def pop(self, number: int) -> Member:
+        """Remove one that has ended."""
+        # Its number may be given to another one before they are carried out.
+        self._actions = [each for each in self._actions if each.number != number]
+        return self.by_number.pop(number)
+
 
 class Roster:
     """All members of a supervisor. Next: :meth:`tick`, several times a second.
@@ -170,7 +233,7 @@ class Roster:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self.slots = [Slot() for _ in range(plan.processes)]
-        self.members: dict[int, Member] = {}
+        self.members = Members()
         #: Members that were replaced, by cause.
         self.restarts: Counter[Cause] = Counter()
         self.is_stopping = False
@@ -183,17 +246,11 @@ class Roster:
         self._wanted_generation = 0
         self._generations = 0
         self._ticked_at = math.nan
-        self._actions: list[Action] = []
-
-    def take_actions(self) -> list[Action]:
-        """The actions decided since the last call, in their order."""
-        actions, self._actions = self._actions, []
-        return actions
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is left to supervise."""
-        return self.is_stopping and not self.members
+        return self.is_stopping and not self.members.by_number
 
     @property
     def is_up(self) -> bool:
@@ -205,37 +262,26 @@ class Roster:
             for slot in self.slots
         )
 
-    def problem_of(self, slot: Slot, now: float) -> str | None:
-        """Why a slot does not work; None if it does, or while it is refilled as planned."""
-        member = slot.current
-        if member is not None and member.state is State.RUNNING:
-            return None if member.beat.get("healthy", True) else "its readers are unhealthy"
-        if slot.failures > 1 or slot.retry_at == math.inf:
-            when = "" if slot.retry_at == math.inf or member else f" in {max(0.0, slot.retry_at - now):.0f} s"
-            return f"{slot.last_end}; {'restarting' if member else 'restarts'}{when}"
-        return None if slot.has_run else "not started yet"
-
     # -- what happened ------------------------------------------------------------------------------
 
     def loaded(self, number: int, now: float) -> None:
         """A process has loaded its Readers."""
-        member = self.members[number]
+        member = self.members.by_number[number]
         self._has_loaded = True
         member.seen = now
-        if member.state is State.LOADING:
-            self._become(member, State.LOADED)
+        self.members.loaded(member)
 
     def beaten(self, number: int, beat: Mapping[str, Any], now: float) -> None:
         """A heartbeat has come."""
-        member = self.members[number]
+        member = self.members.by_number[number]
         member.seen = now
         member.beat = beat
 
     def leaving(self, number: int, now: float) -> None:
         """A process has got SIGTERM, and drains."""
-        member = self.members[number]
+        member = self.members.by_number[number]
         if member.state is State.RUNNING:
-            self._drain(member, Cause.ASKED, now)
+            self.members.drain(member, Cause.ASKED, self._plan.stop_timeout, now)
 
     def ended(self, number: int, how: str, now: float, *, is_clean: bool = False) -> None:
         """A process has ended.
@@ -244,8 +290,6 @@ class Roster:
         :param is_clean: whether it ended by itself, and had answered all its messages
         """
         member = self.members.pop(number)
-        # Its number may be given to another one before they are carried out.
-        self._actions = [each for each in self._actions if each.number != number]
         if self.is_stopping:
             # One that had not started held nothing.
             had_run = member.state in (State.RUNNING, State.DRAINING)
@@ -301,7 +345,7 @@ class Roster:
         logger.warning("%s", why)
         for slot in self.slots:
             if slot.successor is not None and slot.current is not None:
-                self._kill(slot.successor, Cause.RELOAD)
+                self.members.kill(slot.successor, Cause.RELOAD)
 
     def add_slot(self) -> None:
         """One process more."""
@@ -317,13 +361,13 @@ class Roster:
         for member in (slot.current, slot.successor):
             if member is not None:
                 member.slot = None
-                self._end(member, Cause.FEWER, self._plan.stop_timeout, now)
+                self.members.drain(member, Cause.FEWER, self._plan.stop_timeout, now)
         self._share_anew()
 
     def _share_anew(self) -> None:
         for position, slot in enumerate(self.slots):
             if slot.current is not None and slot.current.state is State.RUNNING:
-                self._actions.append(Run(slot.current.number, position))
+                self.members.run(slot.current, position)
 
     def stop(self, now: float) -> None:
         """Drain and end all; called again, end all without waiting for handlers."""
@@ -331,8 +375,8 @@ class Roster:
 
     def _begin_to_stop(self, timeout: float, now: float) -> None:
         self.is_stopping = True
-        for member in self.members.values():
-            self._end(member, Cause.STOP, timeout, now)
+        for member in self.members.by_number.values():
+            self.members.drain(member, Cause.STOP, timeout, now)
 
     # -- deciding -----------------------------------------------------------------------------------
 
@@ -341,15 +385,15 @@ class Roster:
         gap = now - self._ticked_at
         self._ticked_at = now
         if gap > STOOD_STILL:
-            for member in self.members.values():
+            for member in self.members.by_number.values():
                 member.seen += gap
                 member.began += gap
-        for member in list(self.members.values()):
+        for member in list(self.members.by_number.values()):
             if now >= member.deadline:
-                self._kill(member, member.cause)
+                self.members.kill(member, member.cause)
             elif member.state is State.LOADING and now - member.began > LOAD_TIMEOUT:
                 logger.warning("worker %d has not loaded within %g s", member.number, LOAD_TIMEOUT)
-                self._kill(member, Cause.BLOCKED, dump=True)
+                self.members.kill(member, Cause.BLOCKED, dump=True)
             elif member.state in (State.RUNNING, State.DRAINING):
                 self._check_heartbeat(member, now)
         if not self.is_stopping:
@@ -361,7 +405,7 @@ class Roster:
         if silent > self._plan.silence and not member.is_killed:
             text = "worker %d has sent no heartbeat for %.1f s: its hub is blocked, it is replaced"
             logger.warning(text, member.number, silent)
-            self._kill(member, Cause.BLOCKED, dump=True)
+            self.members.kill(member, Cause.BLOCKED, dump=True)
 
     def _tend(self, position: int, slot: Slot, now: float) -> None:
         if slot.current is None:
@@ -369,16 +413,15 @@ class Roster:
         current = slot.current
         if current is None:
             if now >= slot.retry_at:
-                slot.current = self._spawn(position, now)
+                slot.current = self.members.spawn(position, self._wanted_generation, now)
         elif current.state is State.LOADED:
-            self._become(current, State.RUNNING)
             current.seen = now
             slot.has_run = True
-            self._actions.append(Run(current.number, position))
+            self.members.run(current, position)
         elif current.state is State.RUNNING:
             cause = self._reason_to_recycle(current)
             if cause is not None:
-                self._drain(current, cause, now)
+                self.members.drain(current, cause, self._plan.stop_timeout, now)
             elif current.generation < self._wanted_generation:
                 self._succeed(position, slot, current, now)
 
@@ -387,7 +430,7 @@ class Roster:
         if plan.handler_timeout and beat.get("oldest", 0.0) > plan.handler_timeout + GRACE:
             return Cause.OVERDUE
         # Not all at once, as they would with even load.
-        recycling = sum(each.cause in (Cause.MEMORY, Cause.MESSAGES) for each in self.members.values())
+        recycling = sum(each.cause in (Cause.MEMORY, Cause.MESSAGES) for each in self.members.by_number.values())
         loading = sum(slot.current is None or slot.current.state is not State.RUNNING for slot in self.slots)
         if recycling or loading > len(self.slots) // 2:
             return None
@@ -400,40 +443,8 @@ class Roster:
     def _succeed(self, position: int, slot: Slot, current: Member, now: float) -> None:
         successor = slot.successor
         if successor is None:
-            slot.successor = self._spawn(position, now)
+            slot.successor = self.members.spawn(position, self._wanted_generation, now)
         elif successor.generation < self._wanted_generation:
-            self._kill(successor, Cause.RELOAD)
+            self.members.kill(successor, Cause.RELOAD)
         elif successor.state is State.LOADED:
-            self._drain(current, Cause.RELOAD, now)
-
-    # -- members ------------------------------------------------------------------------------------
-
-    def _spawn(self, position: int, now: float) -> Member:
-        number = next(number for number in range(1, len(self.members) + 2) if number not in self.members)
-        member = Member(number, position, self._wanted_generation, now, now)
-        self.members[number] = member
-        self._actions.append(Spawn(number))
-        return member
-
-    def _end(self, member: Member, cause: Cause, timeout: float, now: float) -> None:
-        if member.state is State.LOADING:
-            self._kill(member, cause)
-        else:
-            self._drain(member, cause, now, timeout)
-
-    def _drain(self, member: Member, cause: Cause, now: float, timeout: float | None = None) -> None:
-        patience = self._plan.stop_timeout if timeout is None else timeout
-        member.deadline = min(member.deadline, now + patience + GRACE)
-        member.cause = cause
-        self._become(member, State.DRAINING)
-        self._actions.append(Stop(member.number, patience, cause))
-
-    def _kill(self, member: Member, cause: Cause, *, dump: bool = False) -> None:
-        if not member.is_killed:
-            member.is_killed = True
-            member.cause = cause
-            self._actions.append(Kill(member.number, dump, cause))
-
-    @staticmethod
-    def _become(member: Member, state: State) -> None:
-        member.state = state
+            self.members.drain(current, Cause.RELOAD, self._plan.stop_timeout, now)

@@ -7,10 +7,11 @@ the caller then calls :meth:`Broker.work`, sends what it returns, and calls it a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gnsq_like.runtime.native import draw
 from gnsq_like.server.broker.channel import ELSEWHERE, Channel, Client, Consumer, Delivery
+from gnsq_like.server.broker.metadata import Entry
 from gnsq_like.server.broker.queues import MemoryQueue, Queue, QueueMaker
 from gnsq_like.server.broker.schedule import Schedule
 from gnsq_like.server.broker.topic import Topic
@@ -108,11 +109,21 @@ class Broker:
         channel = topic.channels.get(name)
         if channel is None:
             queue = self._make_queue(f"{topic.name}:{name}", is_ephemeral(name))
-            channel = Channel(topic.name, name, queue, self.options, self._schedule, self._random)
+            channel = Channel(topic.name, name, queue, self.options, self._schedule)
             topic.channels[name] = channel
             self._on_change(topic, channel, True)
             topic.flow(now)
         return channel
+
+    def restore(self, entries: Iterable[Entry], now: float) -> None:
+        """Restore topics and channels; no message moves before a topic has all of its channels."""
+        for entry in entries:
+            topic = self.topic(entry.name)
+            topic.set_held(True, now)
+            topic.set_paused(entry.paused, now)
+            for each in entry.channels:
+                self.channel(topic, each.name, now).set_paused(each.paused)
+            topic.set_held(False, now)
 
     def delete_topic(self, topic: Topic) -> list[Consumer]:
         """Delete a topic with all its messages; returns the consumers, whose connections must be closed."""
@@ -132,7 +143,7 @@ class Broker:
         channel.consumers.clear()
         channel.empty()
         channel.queue.discard()
-        if topic.ephemeral and not topic.channels and topic.name in self.topics:
+        if is_ephemeral(topic.name) and not topic.channels and topic.name in self.topics:
             self.delete_topic(topic)
         return consumers
 
@@ -177,8 +188,8 @@ class Broker:
         limit = self.options.max_channel_consumers
         if limit and len(channel.consumers) >= limit:
             raise SubscribeRefused(f"consumers for {topic_name}:{channel_name} exceeds limit of {limit}")
-        consumer = Consumer(channel, client, msg_timeout, sample_rate, distance)
-        channel.add_consumer(consumer)
+        consumer = Consumer(channel, client, msg_timeout, sample_rate, distance, self._random)
+        channel.consumers.append(consumer)
         return consumer
 
     def unsubscribe(self, consumer: Consumer) -> None:
@@ -188,5 +199,5 @@ class Broker:
             return  # its channel has been deleted
         channel.remove_consumer(consumer)
         topic = self.topics.get(channel.topic_name)
-        if channel.ephemeral and not channel.consumers and topic is not None:
+        if is_ephemeral(channel.name) and not channel.consumers and topic is not None:
             self.delete_channel(topic, channel)

@@ -8,7 +8,7 @@ seconds; whatever may make a delivery possible marks the channel in the schedule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from gnsq_like.server.broker.latency import Latencies
@@ -16,7 +16,6 @@ from gnsq_like.server.broker.message import Message
 from gnsq_like.server.broker.queues import Queue
 from gnsq_like.server.broker.schedule import Schedule
 from gnsq_like.server.options import NsqdOptions
-from gnsq_like.wire.names import is_ephemeral
 
 #: Why FIN, REQ or TOUCH fails, in nsqd's words.
 NOT_IN_FLIGHT = "ID not in flight"
@@ -49,16 +48,24 @@ class Consumer:
     :param msg_timeout: seconds until a message sent to it times out
     :param sample_rate: 0 for all messages; of 100, r lets about r+1 through and discards the others
     :param distance: SAME_ZONE, SAME_REGION or ELSEWHERE
+    :param random: a number from 0 to below 1, for sampling
     """
 
     def __init__(
-        self, channel: Channel, client: Client, msg_timeout: float, sample_rate: int, distance: int = ELSEWHERE
+        self,
+        channel: Channel,
+        client: Client,
+        msg_timeout: float,
+        sample_rate: int,
+        distance: int,
+        random: Callable[[], float],
     ) -> None:
         self.channel = channel
         self.client = client
         self.msg_timeout = msg_timeout
-        self.sample_rate = sample_rate
         self.distance = distance
+        self._sample_rate = sample_rate
+        self._random = random
         #: The last RDY; it is compared with ``in_flight_count``, and never counted down.
         self.ready_count: int = 0
         self.in_flight_count = 0
@@ -74,6 +81,12 @@ class Consumer:
         if self.held_up or self.channel.paused:
             return 0
         return max(0, self.ready_count - self.in_flight_count)
+
+    def sample(self, messages: list[Message]) -> list[Message]:
+        """Those that are not sampled away."""
+        rate = self._sample_rate
+        # nsqd keeps a message if a random number from 0 to 99 is not above the rate.
+        return [message for message in messages if int(self._random() * 100) <= rate] if rate else messages
 
     def set_ready(self, count: int) -> None:
         """RDY."""
@@ -95,24 +108,15 @@ class Channel:
     """A channel of a topic.
 
     :param queue: for messages that wait
-    :param random: a number from 0 to below 1, for sampling
     """
 
     def __init__(
-        self,
-        topic_name: str,
-        name: str,
-        queue: Queue,
-        options: NsqdOptions,
-        schedule: Schedule[Any, Channel],
-        random: Callable[[], float],
+        self, topic_name: str, name: str, queue: Queue, options: NsqdOptions, schedule: Schedule[Any, Channel]
     ) -> None:
         self.topic_name = topic_name
         self.name = name
-        self.ephemeral: bool = is_ephemeral(name)
         self._options = options
         self._schedule = schedule
-        self._random = random
         self.paused: bool = False
         self.queue = queue
         self.in_flight: dict[bytes, Message] = {}
@@ -192,9 +196,7 @@ class Channel:
                 self.taken_counts[consumer.distance] += len(messages) - (on_disk - queue.backend_depth)
                 budget -= sum([len(message.body) for message in messages])
                 count -= len(messages)
-                if consumer.sample_rate:
-                    messages = self._sample(messages, consumer.sample_rate)
-                messages = self._send(consumer, messages, now)
+                messages = self._send(consumer, consumer.sample(messages), now)
                 if messages:
                     deliveries.append((consumer, messages))
                 if budget <= 0 or not count or not len(queue):
@@ -216,10 +218,6 @@ class Channel:
         ready = [consumer for consumer in consumers if consumer.room() > 0]
         nearest = min((consumer.distance for consumer in ready), default=ELSEWHERE)
         return [consumer for consumer in ready if consumer.distance == nearest]
-
-    def _sample(self, messages: Iterable[Message], rate: int) -> list[Message]:
-        # nsqd keeps a message if a random number from 0 to 99 is not above the rate.
-        return [message for message in messages if int(self._random() * 100) <= rate]
 
     def _send(self, consumer: Consumer, messages: list[Message], now: float) -> list[Message]:
         """Note them as in flight; returns them without second copies.
@@ -327,10 +325,6 @@ class Channel:
             self.mark()
 
     # -- managing ------------------------------------------------------------------------------------
-
-    def add_consumer(self, consumer: Consumer) -> None:
-        """SUB."""
-        self.consumers.append(consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Its connection is gone; its messages in flight stay so until they time out (docs/internals 2.6)."""

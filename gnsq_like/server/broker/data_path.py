@@ -11,10 +11,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import logging
+import math
 import os
 import re
 import time
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 import gevent
 from gevent.event import Event
@@ -34,6 +36,9 @@ log = logging.getLogger("gnsq_like.nsqd")
 #: Temporary files of ours, which begin with a dot, and of NSQ's own nsqd.
 _DRAFT = re.compile(r"\.?(nsqd|.+\.diskqueue\.meta)\.dat\.[0-9a-f]+\.tmp")
 
+#: What the syncer does: sync a queue, write nsqd.dat, or retry what waits for the disk after a failure.
+Task = DiskQueue | Literal["nsqd.dat", "retry"]
+
 
 class DataPath:
     """The data path of a running nsqd.
@@ -49,8 +54,6 @@ class DataPath:
         self._metadata = AtomicFile(os.path.join(self._directory, "nsqd.dat"))
         #: Why the last write failed; empty if it succeeded.
         self.problem: str = ""
-        #: Whether something waits for the disk after a failure.
-        self._is_failing = False
         #: The open directory that carries the lock.
         self._lock = -1
         #: Names of data files found at the start whose queues are not open yet, by the queue's name.
@@ -58,10 +61,10 @@ class DataPath:
         #: The queues of nsqd.dat that are not open yet.
         self._known: set[str] = set()
         self._queues: dict[OverflowQueue, None] = {}
-        #: Queues with something to sync, and when the sync is due: seconds, monotonic.
-        self._unsynced: dict[DiskQueue, float] = {}
-        #: When nsqd.dat must be written: seconds, monotonic; None if it is up to date.
-        self._metadata_due: float | None = None
+        #: What the syncer has to do, and when: seconds, monotonic.
+        self._due: dict[Task, float] = {}
+        #: When it may retry again.
+        self._retry_at = 0.0
         self._topics: Callable[[], Iterable[Topic]] = tuple
         self._wake = Event()
         self._closing = False
@@ -155,8 +158,7 @@ class DataPath:
 
     def metadata_changed(self) -> None:
         """Have nsqd.dat written soon: topics or channels were created or deleted. Never switches."""
-        self._metadata_due = 0.0
-        self._wake.set()
+        self._do_at("nsqd.dat", 0.0)
 
     def save_metadata(self) -> None:
         """Write nsqd.dat now. Waits for the disk; never switches."""
@@ -167,9 +169,7 @@ class DataPath:
 
     def _note_metadata_failed(self, exc: OSError) -> None:
         log.error("failed to persist metadata - %s", exc)
-        if self._metadata_due is None:
-            self._metadata_due = time.monotonic() + self._options.sync_timeout
-            self._wake.set()
+        self._do_at("nsqd.dat", time.monotonic() + self._options.sync_timeout)
 
     # -- queues --------------------------------------------------------------------------------------
 
@@ -191,48 +191,38 @@ class DataPath:
         else:
             log.error("the backend of a topic or channel failed - %s", error)
             self.problem = str(error)
-            self._is_failing = True
-            self._wake.set()
+            self._do_at("retry", self._retry_at)
 
     # -- syncing -------------------------------------------------------------------------------------
 
+    def _do_at(self, task: Task, due: float) -> None:
+        """Have the syncer do this at ``due``, or at the earlier time that is set already. Never switches."""
+        if due < self._due.get(task, math.inf):
+            self._due[task] = due
+            self._wake.set()
+
     def _note_unsynced(self, disk: DiskQueue, now: bool) -> None:
-        if now:
-            self._unsynced[disk] = 0.0
-            self._wake.set()
-        elif disk not in self._unsynced:
-            self._unsynced[disk] = time.monotonic() + self._options.sync_timeout
-            self._wake.set()
+        self._do_at(disk, 0.0 if now else time.monotonic() + self._options.sync_timeout)
 
     def _sync(self) -> None:
         """Greenlet: the syncer."""
         threads = ThreadPool(1)
-        retry_at = 0.0
         while not self._closing:
-            self._wake.wait(self._pause())
+            self._wake.wait(max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None)
             self._wake.clear()
             now = time.monotonic()
-            if self._metadata_due is not None and self._metadata_due <= now and not self._closing:
-                self._metadata_due = None
-                self._store_metadata(threads)
-            for disk in [disk for disk, due in self._unsynced.items() if due <= now]:
-                if not self._closing:
-                    self._unsynced.pop(disk, None)
-                    self._sync_queue(disk, threads)
-            if self._is_failing and now >= retry_at:
-                retry_at = now + self._options.sync_timeout
-                self._retry()
+            for task in [task for task, due in self._due.items() if due <= now]:
+                if self._closing:
+                    break
+                del self._due[task]
+                if isinstance(task, DiskQueue):
+                    self._sync_queue(task, threads)
+                elif task == "nsqd.dat":
+                    self._store_metadata(threads)
+                else:
+                    self._retry_at = now + self._options.sync_timeout
+                    self._retry()
         threads.close()
-
-    def _pause(self) -> float | None:
-        """Seconds until something is due; None if nothing is."""
-        now = time.monotonic()
-        dues = list(self._unsynced.values())
-        if self._metadata_due is not None:
-            dues.append(self._metadata_due)
-        if self._is_failing:
-            dues.append(now + self._options.sync_timeout)
-        return max(0.0, min(dues) - now) if dues else None
 
     def _sync_queue(self, disk: DiskQueue, threads: ThreadPool) -> None:
         try:
@@ -257,7 +247,6 @@ class DataPath:
 
     def _retry(self) -> None:
         """Move to disk what waits for it, and retry what could not be read; a new failure schedules a retry."""
-        self._is_failing = False
         for queue in list(self._queues):
             try:
                 queue.settle()

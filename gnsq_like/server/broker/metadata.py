@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gnsq_like.server.broker.topic import Topic
 from gnsq_like.server.options import VERSION
 from gnsq_like.server.shared.gotext import GoObject, read_object
-from gnsq_like.wire.names import is_valid_name
+from gnsq_like.wire.names import is_ephemeral, is_valid_name
 
 log = logging.getLogger("gnsq_like.nsqd")
 
@@ -38,12 +38,12 @@ def encode(topics: Iterable[Topic]) -> bytes:
             "channels": [
                 {"name": channel.name, "paused": channel.paused}
                 for channel in topic.channels.values()
-                if not channel.ephemeral
+                if not is_ephemeral(channel.name)
             ]
             or None,
         }
         for topic in topics
-        if not topic.ephemeral
+        if not is_ephemeral(topic.name)
     ]
     return json.dumps({"topics": found or None, "version": VERSION}, separators=(",", ":")).encode()
 

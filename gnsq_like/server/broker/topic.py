@@ -13,7 +13,6 @@ from gnsq_like.server.broker.channel import Channel
 from gnsq_like.server.broker.message import Message, MessageIds
 from gnsq_like.server.broker.queues import Queue
 from gnsq_like.server.broker.schedule import Schedule
-from gnsq_like.wire.names import is_ephemeral
 
 #: The most that moves to the channels at once.
 _FLOW_COUNT = 2000
@@ -29,7 +28,6 @@ class Topic:
 
     def __init__(self, name: str, queue: Queue, schedule: Schedule[Topic, Channel], node_id: int) -> None:
         self.name = name
-        self.ephemeral: bool = is_ephemeral(name)
         self.channels: dict[str, Channel] = {}
         self.queue = queue
         self.paused: bool = False

@@ -18,6 +18,7 @@ from gevent.util import format_run_info
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidAddress
+from gnsq_like.server.nsqd.lookup_peers import Registered
 from gnsq_like.server.nsqd.stats import Observed, as_text, stats
 from gnsq_like.server.options import LOG_LEVELS, TLS_REQUIRED, TLS_VERSIONS, VERSION, config_name
 from gnsq_like.server.shared.listen import port_of
@@ -27,18 +28,12 @@ from gnsq_like.server.shared.wsgi import JSON, NSQ_HEADER, Answer, Problem, Requ
 _FALSE = frozenset({"false", "0"})
 
 
-class Informing(Observed, Protocol):
+class Informing(Observed, Registered, Protocol):
     """What this needs of an nsqd."""
 
     http_address: str
     tcp_address: str
 
-    @property
-    def broadcast_address(self) -> str: ...
-    @property
-    def broadcast_tcp_port(self) -> int: ...
-    @property
-    def broadcast_http_port(self) -> int: ...
     def set_log_level(self, level: str) -> None: ...
     def set_lookupd_tcp_addresses(self, addresses: Iterable[str]) -> None: ...
 

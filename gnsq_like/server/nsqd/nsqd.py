@@ -1,7 +1,7 @@
 """nsqd in Python: a daemon that NSQ's clients and tools can use in place of the real one (docs/internals 1 to 3).
 
 :class:`Nsqd` connects the parts: TCP connections and the HTTP API call the broker, the broker decides what
-is sent, and the lookup peers register what exists. The broker runs in one place, ``_work``, in the hub: once
+is sent, and the lookup peers register what exists. The broker runs in one place, ``look_at_clock``, in the hub: once
 for everything that clients did in one turn of the event loop, and at deadlines.
 
 With a data path, messages that do not fit in memory go to disk, and a stop writes everything to disk, as in
@@ -11,16 +11,16 @@ NSQ's nsqd. Without one, all messages stay in memory and are lost when the daemo
 from __future__ import annotations
 
 import logging
-import socket as plain_socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
+from wsgiref.types import WSGIApplication
 
 import gevent
 from gevent import socket
 
-from gnsq_like.addresses import parse_address
 from gnsq_like.runtime.native import monotonic
 from gnsq_like.runtime.timer import Timer
 from gnsq_like.server.broker.broker import Broker
@@ -31,15 +31,15 @@ from gnsq_like.server.broker.topic import Topic
 from gnsq_like.server.nsqd import http, information
 from gnsq_like.server.nsqd.auth_servers import AuthServers
 from gnsq_like.server.nsqd.commands import Commands
-from gnsq_like.server.nsqd.lookup_peer import LookupPeer
+from gnsq_like.server.nsqd.lookup_peers import LookupPeers
 from gnsq_like.server.nsqd.stats import stats
-from gnsq_like.server.nsqd.statsd import Statsd, host_key
+from gnsq_like.server.nsqd.statsd import Statsd
 from gnsq_like.server.nsqd.tcp import NsqdClient
-from gnsq_like.server.options import VERSION, NsqdOptions
+from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.daemon import Daemon
 from gnsq_like.server.shared.listen import broadcast_host, port_of
 from gnsq_like.server.shared.tls import client_context, server_context
-from gnsq_like.server.shared.wsgi import Application, WSGIApplication
+from gnsq_like.server.shared.wsgi import Application
 from gnsq_like.wire.commands import MAGIC_V2
 from gnsq_like.wire.names import is_ephemeral
 
@@ -70,14 +70,14 @@ class Nsqd(Daemon):
         self.start_time: int = 0
         #: Messages that the last stop could not write to disk.
         self.lost_count: int = 0
-        #: The nsqlookupds that it registers with, and the greenlet of each.
-        self._lookup_peers: dict[LookupPeer, gevent.Greenlet] = {}
+        #: The nsqlookupds that it registers with, while it runs.
+        self._lookups: LookupPeers | None = None
         #: Where it keeps messages and topics; None for nowhere. And the topics found there.
         self._data_path: DataPath | None = None
         self._entries: list[Entry] = []
         #: What it asks for clients' permissions; None if clients may do everything.
         self._auth_servers: AuthServers | None = None
-        self._deadline = Timer(self._work)
+        self._deadline = Timer(self.look_at_clock)
         #: The deadline that ``_deadline`` is set for.
         self._deadline_at: float | None = None
 
@@ -121,45 +121,24 @@ class Nsqd(Daemon):
             self.lost_count = data_path.close(self.broker.close)
 
     def _prepare(self) -> None:
-        make_queue = self._data_path.make_queue if self._data_path else None
-        self.broker = Broker(self.options, self._note_work, self._on_change, make_queue=make_queue)
+        options, data_path = self.options, self._data_path
+        make_queue = data_path.make_queue if data_path else None
+        note_work = partial(gevent.get_hub().loop.run_callback, self.look_at_clock)
+        self.broker = broker = Broker(options, note_work, self._on_change, make_queue=make_queue)
         self.start_time = int(time.time())
-        if self._data_path is not None:
-            self._restore(self._entries)
-            self._data_path.start(self.broker.topics.values)
-        self._follow_lookupds()
-        if self.options.statsd_address:
-            self._spawn(self._statsd().run)
-
-    def _statsd(self) -> Statsd:
-        options = self.options
-        prefix = options.statsd_prefix.replace("%s", host_key(f"{self.broadcast_address}:{self.broadcast_http_port}"))
-        if prefix and not prefix.endswith("."):
-            prefix += "."
-        return Statsd(
-            parse_address(options.statsd_address),
-            prefix,
-            options.statsd_interval,
-            options.statsd_udp_packet_size,
-            options.statsd_exclude_ephemeral,
-            lambda: stats(self, "", "", False, options.statsd_mem_stats),
-        )
-
-    def _restore(self, entries: list[Entry]) -> None:
-        """Restore topics and channels; no message moves before a topic has all of its channels."""
-        now = self.clock()
-        for entry in entries:
-            topic = self.broker.topic(entry.name)
-            topic.set_held(True, now)
-            topic.set_paused(entry.paused, now)
-            for each in entry.channels:
-                self.broker.channel(topic, each.name, now).set_paused(each.paused)
-            topic.set_held(False, now)
+        if data_path is not None:
+            broker.restore(self._entries, self.clock())
+            data_path.start(broker.topics.values)
+        self._lookups = LookupPeers(self, self._spawn)
+        self._lookups.follow(options.lookupd_tcp_addresses)
+        if options.statsd_address:
+            address = f"{self.broadcast_address}:{self.broadcast_http_port}"
+            self._spawn(Statsd(options, address, lambda: stats(self, "", "", False, options.statsd_mem_stats)).run)
 
     def _dispose(self) -> None:
         self._deadline.cancel()
         self._deadline_at = None
-        self._lookup_peers = {}
+        self._lookups = None
 
     def _application(self, over_tls: bool) -> WSGIApplication:
         if self.options.tls_required == "true" and not over_tls:
@@ -167,20 +146,17 @@ class Nsqd(Daemon):
         return Application({**information.routes(self), **http.routes(self)})
 
     def _serve_client(self, sock: socket.socket, address: str) -> None:
-        client = NsqdClient(sock, address, self.broker, self.clock, self._tls_context, self._auth_servers)
+        client = NsqdClient(sock, address, self.broker, self.clock, self._tls_context)
         self.clients[client] = None
         try:
-            client.serve(MAGIC_V2, Commands(client).run)
+            client.serve(MAGIC_V2, Commands(client, self._auth_servers).run)
         finally:
             self.clients.pop(client, None)
 
     # -- running the broker --------------------------------------------------------------------------
 
-    def _note_work(self) -> None:
-        gevent.get_hub().loop.run_callback(self._work)
-
-    def _work(self) -> None:
-        """Do the broker's scheduled work. Never switches."""
+    def look_at_clock(self) -> None:
+        """Do the broker's work that is due. Never switches; tests call it after moving their clock."""
         if not self.is_running:
             return
         for consumer, messages in self.broker.work(self.clock()):
@@ -192,11 +168,13 @@ class Nsqd(Daemon):
             self._deadline.set(due - self.clock())
         self._deadline_at = due
 
-    def look_at_clock(self) -> None:
-        """Handle what is due now; for tests, after moving their clock. Never switches."""
-        self._work()
-
     # -- managing topics and channels ----------------------------------------------------------------
+
+    def _on_change(self, topic: Topic, channel: Channel | None, exists: bool) -> None:
+        if self._data_path is not None and not is_ephemeral((channel or topic).name):
+            self._data_path.metadata_changed()
+        if self._lookups is not None:
+            self._lookups.announce(topic, channel, exists)
 
     def set_channel_paused(self, channel: Channel, paused: bool) -> None:
         """Pause or unpause a channel."""
@@ -233,51 +211,8 @@ class Nsqd(Daemon):
     def set_lookupd_tcp_addresses(self, addresses: Iterable[str]) -> None:
         """Register with exactly these nsqlookupds from now on."""
         self.options = replace(self.options, lookupd_tcp_addresses=tuple(addresses))
-        self._follow_lookupds()
-
-    # -- nsqlookupd ----------------------------------------------------------------------------------
-
-    def _follow_lookupds(self) -> None:
-        wanted = dict.fromkeys(self.options.lookupd_tcp_addresses)
-        for peer in [peer for peer in self._lookup_peers if peer.address not in wanted]:
-            self._lookup_peers.pop(peer).kill(block=False)
-        followed = {peer.address for peer in self._lookup_peers}
-        for address in [address for address in wanted if address not in followed]:
-            peer = LookupPeer(address, self._identity(), self.broker.topics.values, self.options)
-            self._lookup_peers[peer] = self._spawn(peer.run)
-
-    def _identity(self) -> dict[str, object]:
-        return {
-            "broadcast_address": self.broadcast_address,
-            "hostname": plain_socket.gethostname(),
-            "http_port": self.broadcast_http_port,
-            "tcp_port": self.broadcast_tcp_port,
-            "topology_region": self.options.topology_region,
-            "topology_zone": self.options.topology_zone,
-            "version": VERSION,
-        }
-
-    def _on_change(self, topic: Topic, channel: Channel | None, exists: bool) -> None:
-        if self._data_path is not None and not (channel or topic).ephemeral:
-            self._data_path.metadata_changed()
-        for peer in self._lookup_peers:
-            peer.announce(topic.name, channel.name if channel else None, exists)
-        if exists and channel is None and self._lookup_peers:
-            topic.set_held(True, self.clock())
-            self._spawn(self._fetch_channels, topic)
-
-    def _fetch_channels(self, topic: Topic) -> None:
-        """Greenlet: create a new topic's channels that nsqlookupds know; only then do its messages move."""
-        jobs = [gevent.spawn(peer.channels_of, topic.name) for peer in self._lookup_peers]
-        try:
-            gevent.joinall(jobs)
-            names = {name for job in jobs for name in job.value or ()}
-            for name in sorted(names):
-                if not is_ephemeral(name) and self.broker.topics.get(topic.name) is topic:
-                    self.broker.channel(topic, name, self.clock())
-        finally:
-            gevent.killall(jobs, block=False)
-            topic.set_held(False, self.clock())
+        if self._lookups is not None:
+            self._lookups.follow(self.options.lookupd_tcp_addresses)
 
 
 def _close_clients(consumers: list[Consumer]) -> None:

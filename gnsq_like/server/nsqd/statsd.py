@@ -10,7 +10,8 @@ from typing import Any
 import gevent
 from gevent import socket
 
-from gnsq_like.addresses import Address
+from gnsq_like.addresses import parse_address
+from gnsq_like.server.options import NsqdOptions
 from gnsq_like.wire.names import is_ephemeral
 
 log = logging.getLogger("gnsq_like.nsqd")
@@ -32,56 +33,41 @@ _SPARE = 1.0
 class Statsd:
     """Pushes the figures of an nsqd; :meth:`run` is a greenlet.
 
-    :param address: the statsd's address
-    :param prefix: the beginning of each name
-    :param interval: seconds between two pushes
-    :param packet_bytes: the largest packet
+    :param nsqd_address: of the nsqd, for the prefix
     :param figures: returns the content of /stats, without clients
     """
 
-    def __init__(
-        self,
-        address: Address,
-        prefix: str,
-        interval: float,
-        packet_bytes: int,
-        exclude_ephemeral: bool,
-        figures: Callable[[], dict[str, object]],
-    ) -> None:
-        self._address = address
-        self._prefix = prefix
-        self._interval = interval
-        self._packet_bytes = packet_bytes
-        self._exclude_ephemeral = exclude_ephemeral
+    def __init__(self, options: NsqdOptions, nsqd_address: str, figures: Callable[[], dict[str, object]]) -> None:
+        self._options = options
+        self._address = parse_address(options.statsd_address)
+        prefix = options.statsd_prefix.replace("%s", nsqd_address.replace(".", "_").replace(":", "_"))
+        #: The beginning of each name.
+        self._prefix = f"{prefix}." if prefix and not prefix.endswith(".") else prefix
         self._figures = figures
 
     def run(self) -> None:
         """Push until killed. Switches."""
+        options = self._options
         before: dict[str, object] = {}
         while True:
-            gevent.sleep(self._interval)
+            gevent.sleep(options.statsd_interval)
             now = self._figures()
-            lines = [self._prefix + line for line in stat_lines(now, before, self._exclude_ephemeral)]
+            lines = [self._prefix + line for line in stat_lines(now, before, options.statsd_exclude_ephemeral)]
             before = now
             try:
-                self._send(list(packets(lines, self._packet_bytes)))
+                self._send(list(packets(lines, options.statsd_udp_packet_size)))
             except OSError as exc:
                 log.error("STATSD(%s): %s", self._address, exc)
 
     def _send(self, sent: list[bytes]) -> None:
         """Send packets spread evenly over the interval, less the spare time."""
-        pause = max(0.0, self._interval - _SPARE) / max(1, len(sent))
+        pause = max(0.0, self._options.statsd_interval - _SPARE) / max(1, len(sent))
         host, port = self._address.host, self._address.port
         (family, kind, protocol, _, target), *_ = socket.getaddrinfo(host, port, 0, socket.SOCK_DGRAM)
         with closing(socket.socket(family, kind, protocol)) as sock:
             for packet in sent:
                 sock.sendto(packet, target)
                 gevent.sleep(pause)
-
-
-def host_key(address: str) -> str:
-    """What replaces the ``%s`` in a prefix."""
-    return address.replace(".", "_").replace(":", "_")
 
 
 def stat_lines(now: dict[str, Any], before: dict[str, Any], exclude_ephemeral: bool) -> Iterator[str]:

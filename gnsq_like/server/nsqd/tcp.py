@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from gevent import socket
 
@@ -13,11 +14,10 @@ from gnsq_like.runtime.timer import Timer
 from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.channel import Consumer
 from gnsq_like.server.broker.message import Message
-from gnsq_like.server.nsqd.auth_servers import Applicant, AuthServers
 from gnsq_like.server.nsqd.authorizations import Access
 from gnsq_like.server.nsqd.identify import ClientSettings, Negotiated
 from gnsq_like.server.shared.connection import Connection
-from gnsq_like.server.shared.tls import common_name, shake_hands
+from gnsq_like.server.shared.tls import shake_hands
 from gnsq_like.transport.compression import Deflate, Snappy
 from gnsq_like.transport.layered import CodecStack
 from gnsq_like.wire.frames import ERROR, HEARTBEAT, OK, RESPONSE, encode_frame, encode_messages
@@ -36,7 +36,6 @@ class NsqdClient(Connection):
     :param address: "ip:port" of the client
     :param clock: monotonic seconds
     :param tls_context: None if TLS is not offered
-    :param auth_servers: None if AUTH is not required
     """
 
     def __init__(
@@ -46,23 +45,20 @@ class NsqdClient(Connection):
         broker: Broker,
         clock: Callable[[], float],
         tls_context: ssl.SSLContext | None,
-        auth_servers: AuthServers | None,
     ) -> None:
         super().__init__(sock, address, log)
         self.broker = broker
         self.clock = clock
         self.connected_at = int(time.time())
-        self._ip = address.rpartition(":")[0].strip("[]")
+        #: Empty for a unix socket.
+        self.ip = address.rpartition(":")[0].strip("[]")
         self._tls_context = tls_context
-        self._auth_servers = auth_servers
-        self.settings = ClientSettings(broker.options, self._ip)
+        self.settings = ClientSettings(broker.options, self.ip)
         self.state = INIT
         #: Its subscription, after SUB.
         self.consumer: Consumer | None = None
-        #: Its permissions, after AUTH, when they expire by ``clock``, and the secret that they were granted for.
+        #: What it has been granted, after AUTH.
         self.access: Access | None = None
-        self.access_until = 0.0
-        self.auth_secret = b""
         #: Messages published, by topic.
         self.publish_counts: dict[str, int] = {}
         self._heartbeat = Timer(self._send_heartbeat)
@@ -92,7 +88,7 @@ class NsqdClient(Connection):
             self._heartbeat.set(settings.heartbeat_interval)
         self._watch_commands()
 
-    # -- TLS, compression, AUTH ----------------------------------------------------------------------
+    # -- TLS, compression ----------------------------------------------------------------------------
 
     @property
     def has_tls(self) -> bool:
@@ -127,24 +123,15 @@ class NsqdClient(Connection):
         self.respond(OK)
         self.output.flush()
 
-    def ask_for_access(self, secret: bytes) -> Access:
-        """Ask an auth server which permissions ``secret`` grants. Switches.
-
-        :raises AuthFailed: the permissions are as before then
-        """
-        self.output.flush()
-        self._deadline_timer.cancel()  # the time that an auth server takes is not the client's
-        tls = self.layers.tls if self.layers is not None else None
-        name = common_name(tls.peer_certificate) if tls is not None else ""
-        assert self._auth_servers is not None
-        access = self._auth_servers.ask(Applicant(name, self._ip, secret, tls is not None))
-        self.auth_secret = secret
-        self.access_until = self.clock() + access.ttl
-        self.access = access
-        self._watch_commands()
-        return access
-
     # -- deadlines -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def excused(self) -> Iterator[None]:
+        """Context manager for a wait of nsqd's own: its time is not the client's, who has its responses before."""
+        self.output.flush()
+        self._deadline_timer.cancel()
+        yield
+        self._watch_commands()
 
     def _watch_commands(self) -> None:
         if interval := self.settings.heartbeat_interval:

@@ -11,8 +11,10 @@ import logging
 import pickle  # noqa: F401 - gevent imports it to pass on an error of its thread pool, which fails without descriptors
 import ssl
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
+from wsgiref.types import WSGIApplication
 
 import gevent
 from gevent import socket
@@ -21,7 +23,6 @@ from gevent.baseserver import BaseServer
 from gnsq_like.addresses import join_host_port
 from gnsq_like.server.shared.http_server import HTTPServer
 from gnsq_like.server.shared.listen import TCPServer, bound_address, listen, unlink_socket
-from gnsq_like.server.shared.wsgi import WSGIApplication
 
 
 class Daemon:
@@ -48,7 +49,7 @@ class Daemon:
         self._servers: list[BaseServer] = []
         self._unix_clients = itertools.count(1)
         #: The greenlets that serve clients, and others that must end with the daemon, in the order in which they began.
-        self._greenlets: dict[Any, None] = {}
+        self._greenlets: dict[gevent.Greenlet, None] = {}
 
     # -- for subclasses ------------------------------------------------------------------------------
 
@@ -98,12 +99,12 @@ class Daemon:
         self._prepare()
         self._servers = [TCPServer(tcp, self._accept, spawn=self._spawn)] if tcp is not None else []
         # The applications read bodies themselves, with limits of their own.
-        options: dict[str, Any] = {"log": self._log, "body_limit": None, "spawn": self._spawn}
+        make = partial(HTTPServer, log=self._log, body_limit=None, spawn=self._spawn)
         if http is not None:
-            self._servers.append(HTTPServer(http, self._application(over_tls=False), **options))
+            self._servers.append(make(http, self._application(over_tls=False)))
         if https is not None:
             context = self._tls_context
-            self._servers.append(HTTPServer(https, self._application(over_tls=True), ssl_context=context, **options))
+            self._servers.append(make(https, self._application(over_tls=True), ssl_context=context))
         for name, address in ("TCP", self.tcp_address), ("HTTP", self.http_address), ("HTTPS", self.https_address):
             if address:
                 self._log.info("%s: listening on %s", name, address)
@@ -134,7 +135,7 @@ class Daemon:
         self._dispose()
         self._release()
 
-    def _spawn(self, function: Callable[..., object], *arguments: Any) -> Any:
+    def _spawn(self, function: Callable[..., object], *arguments: object) -> gevent.Greenlet:
         """Run a function in a greenlet that :meth:`stop` ends. Never switches."""
         greenlet = gevent.spawn(function, *arguments)
         self._greenlets[greenlet] = None

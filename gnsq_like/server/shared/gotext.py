@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 _ESCAPES = {
     "\a": "\\a",
@@ -95,40 +96,44 @@ class GoObject:
     :raises ValueError: if the document is not an object
     """
 
-    def __init__(self, document: Any) -> None:
+    def __init__(self, document: object) -> None:
         if not isinstance(document, dict | None):
             raise ValueError("not a JSON object")
         self._values = {name.lower(): value for name, value in (document or {}).items() if value is not None}
 
     def text(self, name: str) -> str:
         """A string; empty by default."""
-        return _whole(self._typed(name, "", lambda value: isinstance(value, str)))
+        return _whole(self._typed(name, str, ""))
 
     def flag(self, name: str) -> bool:
         """A boolean; False by default."""
-        return bool(self._typed(name, False, lambda value: isinstance(value, bool)))
+        return self._typed(name, bool, False)
 
     def number(self, name: str, most: int = INT64_MAX) -> int:
         """An integer from -``most`` - 1 to ``most``; 0 by default."""
-        return int(self._typed(name, 0, lambda value: type(value) is int and -most - 1 <= value <= most))
+        value = self._typed(name, int, 0)
+        if not -most - 1 <= value <= most:
+            raise ValueError(f"{name} is of the wrong type")
+        return value
 
     def texts(self, name: str) -> list[str]:
         """A list of strings."""
         values = self._list(name)
-        if not all(isinstance(value, str) for value in values):
+        texts = [_whole(value) for value in values if isinstance(value, str)]
+        if len(texts) < len(values):
             raise ValueError("not a list of strings")
-        return [_whole(value) for value in values]
+        return texts
 
     def objects(self, name: str) -> list[GoObject]:
         """A list of objects."""
         return [GoObject(value) for value in self._list(name)]
 
-    def _list(self, name: str) -> list[Any]:
-        return list(self._typed(name, [], lambda value: type(value) is list))
+    def _list(self, name: str) -> list[object]:
+        return list(self._typed(name, list, []))
 
-    def _typed(self, name: str, default: Any, is_right: Callable[[Any], bool]) -> Any:
+    def _typed(self, name: str, kind: type[_T], default: _T) -> _T:
         value = self._values.get(name, default)
-        if not is_right(value):
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise ValueError(f"{name} is of the wrong type")
         return value
 

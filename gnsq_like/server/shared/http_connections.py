@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 #: Connections of one server, unless the limit of descriptors allows less.
 MOST_CONNECTIONS = 4096
@@ -35,7 +34,7 @@ class TooManyConnections(Exception):
 class HTTPConnection:
     """An open connection; made by :meth:`HTTPConnections.opened`."""
 
-    def __init__(self, connections: HTTPConnections, sock: Any) -> None:
+    def __init__(self, connections: HTTPConnections, sock: socket.socket) -> None:
         self._connections = connections
         #: The socket; replaced after a TLS handshake.
         self.sock = sock
@@ -110,7 +109,7 @@ class HTTPConnections:
         self.owing: dict[HTTPConnection, None] = {}
 
     @contextmanager
-    def opened(self, sock: Any) -> Iterator[HTTPConnection]:
+    def opened(self, sock: socket.socket) -> Iterator[HTTPConnection]:
         """Context manager for the life of a connection.
 
         :raises TooManyConnections: if there is no room for it

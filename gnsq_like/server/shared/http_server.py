@@ -15,6 +15,7 @@ from contextlib import suppress
 from io import BytesIO
 from typing import Any
 from urllib.parse import unquote_to_bytes
+from wsgiref.types import WSGIApplication, WSGIEnvironment
 
 import gevent
 from gevent import socket
@@ -60,7 +61,7 @@ class HTTPServer(Acceptor, WSGIServer):
     def __init__(
         self,
         listener: socket.socket,
-        application: Any,
+        application: WSGIApplication,
         log: logging.Logger,
         *,
         body_limit: int | None = 1 << 20,
@@ -193,9 +194,9 @@ class _Handler(WSGIHandler):
         self.environ["wsgi.input"] = BytesIO(data)
         self.environ["CONTENT_LENGTH"] = str(len(data))
 
-    def get_environ(self) -> dict[str, Any]:
+    def get_environ(self) -> WSGIEnvironment:
         head = self._head
-        environ: dict[str, Any] = self.server.get_environ()
+        environ: WSGIEnvironment = self.server.get_environ()
         environ["REQUEST_METHOD"] = head.method
         environ["PATH_INFO"] = unquote_to_bytes(head.path).decode("latin-1") if "%" in head.path else head.path
         environ["QUERY_STRING"] = head.query

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote_to_bytes
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from gnsq_like.server.shared.gotext import to_json
 from gnsq_like.wire.names import is_valid_name
@@ -59,7 +60,7 @@ class Problem(Exception):
 class Request:
     """One HTTP request."""
 
-    def __init__(self, environ: Mapping[str, Any]) -> None:
+    def __init__(self, environ: WSGIEnvironment) -> None:
         self._environ = environ
 
     @property
@@ -158,24 +159,20 @@ def argument(parameters: dict[str, str], name: str) -> str:
     return value
 
 
-#: Any WSGI application.
-WSGIApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-
-
 class Application:
     """A WSGI application over a table of routes, for an HTTPServer without a limit for bodies."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
 
-    def __call__(self, environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
         status, headers, body = self._answer(path, method, environ)
         headers.append(("Content-Length", str(len(body))))
         start_response(f"{status} {_REASONS[status]}", headers)
         return [] if method == "HEAD" else [body]
 
-    def _answer(self, path: str, method: str, environ: Mapping[str, Any]) -> Reply:
+    def _answer(self, path: str, method: str, environ: WSGIEnvironment) -> Reply:
         if path == "*" and method == "OPTIONS":  # of the whole server
             return 200, [], b""
         functions = self._routes.get(rule_of(path, self._routes), {})

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
@@ -44,17 +43,11 @@ from gnsq_like.server.storage.queue_files import (
     QueueFiles,
     Record,
     RecordReader,
-    count_records,
-    cut_torn_record,
+    RecordWriter,
 )
+from gnsq_like.server.storage.queue_state import Place, QueueState
 
 log = logging.getLogger("gnsq_like.nsqd")
-
-#: Full files that stay open until the next sync; beyond that, which takes small files, ``put`` waits for the disk.
-_MOST_FULL = 16
-#: Numbers are nsqd's, of 64 bits; a longer one is none.
-_META = re.compile(rb"(-?\d{1,18})\n(\d{1,18}),(\d{1,18})\n(\d{1,18}),(\d{1,18})\n")
-_MODE = 0o600
 
 
 class DiskError(Exception):
@@ -114,25 +107,20 @@ class DiskQueue:
         self.name = name
         self._files = QueueFiles(directory, name)
         self._meta = AtomicFile(self._files.meta_path)
+        self._state = QueueState(self._files)
         self._max_bytes_per_file = max_bytes_per_file
         self._sync_every = sync_every
         self._on_unsynced = on_unsynced
-        #: Messages in the queue.
-        self.depth = 0
-        #: The next read and the next write: number of the file, position in it.
-        self._read_file = 0
-        self._read_at = 0
-        self._write_file = 0
-        self._write_at = 0
-        #: The file that is read, if it is open, and the one that is written; -1 for none.
+        #: The file that is read, if it is open.
         self._reader: RecordReader | None = None
-        self._writer = -1
-        #: Full files, which the next sync closes.
-        self._full: list[tuple[int, str]] = []
+        self._writer = RecordWriter()
         #: Messages written and read since the last sync.
         self._operations = 0
 
-    # -- opening -------------------------------------------------------------------------------------
+    @property
+    def depth(self) -> int:
+        """Messages in the queue."""
+        return self._state.depth
 
     def open(self, names: Iterable[str] = (), is_known: bool = True) -> None:
         """Restore the queue's state. Waits for the disk.
@@ -140,86 +128,10 @@ class DiskQueue:
         :param names: the names of its existing files
         :param is_known: whether nsqd.dat names the queue, so that files without metadata are its messages
         """
-        files = self._files
-        files.note(names)
-        if self._load_meta():
-            self._open_at_meta()
-        elif files.numbers and (is_known or os.path.exists(files.meta_path)):
-            log.warning("DISKQUEUE(%s): no usable metadata, taking all of %d files", self.name, len(files.numbers))
-            for number in files.numbers:
-                cut_torn_record(files.path(number), 0)
-            self._read_file, self._read_at = min(files.numbers), 0
-            self._go_to_new_file(max(files.numbers) + 1)
-            self._count_again()
-        elif files.numbers:
-            log.warning("DISKQUEUE(%s): no metadata, removing all of %d files", self.name, len(files.numbers))
+        self._files.note(names)
+        if not self._state.restore(is_known):
             self.clear()
-        files.sync()
-
-    def _open_at_meta(self) -> None:
-        files = self._files
-        number, position = self._write_file, self._write_at
-        size = files.size(number)
-        last = max([number, *files.numbers])
-        if size != position or last > number:
-            log.warning(
-                "DISKQUEUE(%s): metadata says %d bytes of %s, it has %d and %d come after it; writing to a new file",
-                *(self.name, position, files.path(number), size, last - number),
-            )
-            self._go_to_new_file(last + 1)
-            cut_torn_record(files.path(number), position)
-            for later in files.numbers:
-                if later > number:
-                    cut_torn_record(files.path(later), 0)
-            self.depth += count_records(files.path(number), position)
-            self.depth += sum(count_records(files.path(later), 0) for later in files.numbers if later > number)
-        files.remove(each for each in files.numbers if each < self._read_file)
-        if self._read_file < self._write_file and self._read_file not in files.numbers:
-            later_files = [each for each in files.numbers if each > self._read_file]
-            self._read_file, self._read_at = min(later_files, default=self._write_file), 0
-            self._count_again()
-        # Where the metadata says that all had been read, nothing but a record torn by the kill may follow.
-        end = position if self._read_file == number else files.size(self._read_file)
-        path = files.path(self._read_file)
-        if self._read_at < end and not count_records(path, self._read_at, most=1):
-            self._read_at = 0  # no record begins there: read all of this file again rather than none of it
-            self._count_again()
-        self._check_tail()
-
-    def _load_meta(self) -> bool:
-        try:
-            with open(self._meta.path, "rb") as file:
-                found = _META.match(file.read())
-        except FileNotFoundError:
-            return False
-        except OSError as exc:
-            log.error("DISKQUEUE(%s): failed to read metadata - %s", self.name, exc)
-            return False
-        if found is None:
-            log.error("DISKQUEUE(%s): damaged metadata in %s", self.name, self._meta.path)
-            return False
-        depth, *positions = map(int, found.groups())
-        if positions[:2] > positions[2:]:
-            log.error("DISKQUEUE(%s): %s says that more was read than written", self.name, self._meta.path)
-            return False
-        self.depth = depth
-        self._read_file, self._read_at, self._write_file, self._write_at = positions
-        return True
-
-    def _count_again(self) -> None:
-        """Set the depth to the records in the files, from the read position on."""
-        self.depth = 0
-        position = self._read_at
-        # Only files that exist: damaged metadata may name any numbers.
-        for number in sorted(self._files.numbers | {self._read_file}):
-            if not self._read_file <= number <= self._write_file:
-                continue
-            end = self._write_at if number == self._write_file else None
-            self.depth += count_records(self._files.path(number), position, end)
-            position = 0
-        if not self.depth and self._has_more():
-            # An invalid record comes next. Reading it sets it aside, which needs a depth.
-            self.depth = 1
+        self._files.sync()
 
     # -- writing -------------------------------------------------------------------------------------
 
@@ -228,11 +140,11 @@ class DiskQueue:
 
         :raises DiskError: if the disk fails; nothing is added then
         """
-        before = self._write_file, self._write_at, self.depth
+        before = self._state.write, self._state.depth
         try:
             self._append(records)
         except OSError as exc:
-            action = "write" if self._writer >= 0 else "open"
+            action = "write" if self._writer.is_open else "open"
             self._take_back(*before)
             raise disk_error(exc, action) from exc
         finally:
@@ -240,7 +152,7 @@ class DiskQueue:
 
     def _append(self, records: Sequence[Record]) -> None:
         pieces: list[bytes] = []
-        at = self._write_at
+        at = self._state.write.at
         pack = HEADER.pack
         for timestamp_ns, attempts, message_id, body in records:
             length = HEADER_BYTES + len(body)
@@ -258,57 +170,37 @@ class DiskQueue:
         """Write records, each in two pieces, to the current file."""
         if not pieces:
             return
-        path = self._files.path(self._write_file)
-        if self._writer < 0:
-            anew = 0 if self._write_at else os.O_TRUNC
-            self._writer = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | anew, _MODE)
-            self._files.numbers.add(self._write_file)
-            if not self._write_at:
-                self._save_meta()
-        data = memoryview(b"".join(pieces))
-        at = self._write_at
-        with naming(path):
-            while data:
-                written = os.pwrite(self._writer, data, at)
-                at += written
-                data = data[written:]
-        self._write_at = at
-        self.depth += len(pieces) // 2
+        state = self._state
+        number, at = state.write
+        if not self._writer.is_open:
+            self._writer.open(self._files.path(number), anew=not at)
+            self._files.numbers.add(number)
+            if not at:
+                self._meta.replace(state.to_meta(), sync=False)
+        data = b"".join(pieces)
+        self._writer.write(data, at)
+        state.write = Place(number, at + len(data))
+        state.depth += len(pieces) // 2
 
     def _full_up(self) -> None:
         """Go from the current file to the next."""
-        if self._reader is not None and self._read_file == self._write_file:
-            self._reader.size = self._write_at
-        if self._writer >= 0:
-            if len(self._full) >= _MOST_FULL:
-                fd, path = self._full[0]
-                with naming(path):
-                    os.fsync(fd)  # if it fails, the next sync tries again
-                del self._full[0]
-                os.close(fd)
-            self._full.append((self._writer, self._files.path(self._write_file)))
-            self._writer = -1
+        number, at = self._state.write
+        if self._reader is not None and self._state.read.number == number:
+            self._reader.size = at
+        if self._writer.is_open:
+            self._writer.full_up()
             self._on_unsynced(self, True)
-        self._write_file += 1
-        self._write_at = 0
+        self._state.write = Place(number + 1, 0)
 
-    def _take_back(self, number: int, position: int, depth: int) -> None:
+    def _take_back(self, write: Place, depth: int) -> None:
         """Undo a put that failed: remove what it wrote."""
-        self._files.remove(range(number + 1, self._write_file + 1))
-        self._close_writer()
-        self._write_file, self._write_at, self.depth = number, position, depth
+        state = self._state
+        self._files.remove(range(write.number + 1, state.write.number + 1))
+        self._writer.leave()
+        state.write, state.depth = write, depth
         with suppress(OSError):
-            os.truncate(self._files.path(number), position)
-        self._save_meta_if_possible()
-
-    def _go_to_new_file(self, number: int) -> None:
-        self._write_file = number
-        self._write_at = 0
-
-    def _close_writer(self) -> None:
-        if self._writer >= 0:
-            os.close(self._writer)
-            self._writer = -1
+            os.truncate(self._files.path(write.number), write.at)
+        self._save_meta()
 
     # -- reading -------------------------------------------------------------------------------------
 
@@ -327,7 +219,7 @@ class DiskQueue:
                 if not taken:
                     raise disk_error(exc, "open") from exc
                 break
-            self._check_tail()
+            self._state.check_tail()
         self._note_operations(len(taken))
         return taken
 
@@ -337,79 +229,58 @@ class DiskQueue:
         :raises Damaged: if the next record is invalid; those before it have been taken
         :raises OSError: if the file cannot be opened at the moment
         """
+        state = self._state
+        number, at = state.read
         if self._reader is None:
-            self._reader = RecordReader(self._files.path(self._read_file), self._read_at)
+            self._reader = RecordReader(self._files.path(number), at)
         reader = self._reader
-        end = self._write_at if self._read_file == self._write_file else reader.size
+        end = state.write.at if number == state.write.number else reader.size
         before = len(taken)
         try:
             return reader.take(taken, end, count, max_bytes)
         finally:
-            self._read_at = reader.position
-            self.depth -= len(taken) - before
-            if self._read_at >= end and self._read_file < self._write_file:
-                self._leave_read_file()
+            state.read = Place(number, reader.position)
+            state.depth -= len(taken) - before
+            if reader.position >= end and number < state.write.number:
+                self._go_to_next_file()
+                self._files.remove([number])
 
-    def _leave_read_file(self) -> None:
-        """Go to the next file, and remove this one, which is read to its end."""
-        number = self._read_file
-        self._go_to_next_read_file()
-        self._save_meta_if_possible()
-        self._files.remove([number])
-
-    def _go_to_next_read_file(self) -> None:
+    def _go_to_next_file(self) -> None:
+        """Leave the file that is read."""
         self._close_reader()
-        later = [number for number in self._files.numbers if number > self._read_file]
-        self._read_file = min([*later, max(self._read_file + 1, self._write_file)])
-        self._read_at = 0
+        self._state.go_to_next_file()
+        self._save_meta()
 
     def _set_aside(self, reason: str) -> None:
         """Rename the file that is read to .bad, and go to the next."""
-        number = self._read_file
+        number, at = self._state.read
         log.error(
             "DISKQUEUE(%s): reading at %d of %s - %s; skipping the rest of the file, which becomes .bad",
-            *(self.name, self._read_at, self._files.path(number), reason),
+            *(self.name, at, self._files.path(number), reason),
         )
-        if number == self._write_file:
-            self._close_writer()
-            self._go_to_new_file(self._write_file + 1)
+        if number == self._state.write.number:
+            self._writer.leave()
+            self._state.write = Place(number + 1, 0)
         self._files.set_aside(number)
-        self._go_to_next_read_file()
-        self._save_meta_if_possible()
+        self._go_to_next_file()
 
     def _close_reader(self) -> None:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
-    def _has_more(self) -> bool:
-        return (self._read_file, self._read_at) < (self._write_file, self._write_at)
-
-    def _check_tail(self) -> None:
-        """Make depth and positions agree on whether anything is left."""
-        if not self._has_more():
-            if self.depth:
-                log.error("DISKQUEUE(%s): %d messages are missing", self.name, self.depth)
-            self.depth = 0
-            if (self._read_file, self._read_at) > (self._write_file, self._write_at):
-                self._go_to_new_file(self._read_file + 1)
-                self._go_to_next_read_file()
-        elif self.depth <= 0:
-            self._count_again()
-
     # -- emptying, closing ---------------------------------------------------------------------------
 
     def clear(self) -> None:
         """Drop all messages and remove the files, but not those that were set aside."""
         self._close_reader()
-        self._close_writer()
-        self._close_full()
-        self._go_to_new_file(max([self._write_file, *self._files.numbers]) + 1)
-        self._read_file, self._read_at = self._write_file, 0
-        self.depth = 0
+        self._writer.close()
+        state = self._state
+        state.read = state.write = Place(max([state.write.number, *self._files.numbers]) + 1, 0)
+        state.depth = 0
         self._operations = 0
         if self._files.numbers:
-            self._save_meta_if_possible()  # one step, so that a kill leaves all of the messages or none
+            self._save_meta()  # one step, so that a kill leaves all of the messages or none
             self._files.remove(self._files.numbers)
         if not self._files.numbers:
             with suppress(OSError):
@@ -434,13 +305,7 @@ class DiskQueue:
             raise disk_error(exc, "sync") from exc
         finally:
             self._close_reader()
-            self._close_writer()
-            self._close_full()
-
-    def _close_full(self) -> None:
-        for fd, _ in self._full:
-            os.close(fd)
-        self._full = []
+            self._writer.close()
 
     # -- syncing -------------------------------------------------------------------------------------
 
@@ -451,12 +316,9 @@ class DiskQueue:
         """
         if not self._operations:
             return None
-        fds = self._full
-        if self._writer >= 0:
-            fds = [*fds, (os.dup(self._writer), self._files.path(self._write_file))]
-        self._full = []
+        fds = self._writer.take_unsynced()
         self._operations = 0
-        return Sync(fds, self._meta.draft(self._meta_text()))
+        return Sync(fds, self._meta.draft(self._state.to_meta()))
 
     def end_sync(self, sync: Sync) -> None:
         """Store the metadata of a sync that has run, whether or not it succeeded, unless it was overtaken.
@@ -473,15 +335,9 @@ class DiskQueue:
             self._operations += count
             self._on_unsynced(self, self._operations >= self._sync_every)
 
-    def _meta_text(self) -> bytes:
-        positions = self.depth, self._read_file, self._read_at, self._write_file, self._write_at
-        return b"%d\n%d,%d\n%d,%d\n" % positions
-
     def _save_meta(self) -> None:
-        self._meta.replace(self._meta_text(), sync=False)
-
-    def _save_meta_if_possible(self) -> None:
+        """Store the metadata without waiting for the disk, if possible."""
         try:
-            self._save_meta()
+            self._meta.replace(self._state.to_meta(), sync=False)
         except OSError as exc:
             log.error("DISKQUEUE(%s): failed to write metadata - %s", self.name, exc)

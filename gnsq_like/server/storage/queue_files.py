@@ -20,6 +20,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from struct import Struct
 
+from gnsq_like.durable_file import naming
+
 log = logging.getLogger("gnsq_like.nsqd")
 
 #: A queue's data file, with the queue's name, the file's number, and ".bad" if it was set aside.
@@ -37,13 +39,16 @@ _ID_START, _ID_END = HEADER_BYTES - 16, HEADER_BYTES
 _HEX = b"0123456789abcdef"
 #: Bytes per read.
 _CHUNK = 128 * 1024
+#: Full files that stay open until the next sync; beyond that, which takes small files, the writer waits for the disk.
+_MOST_FULL = 16
+_MODE = 0o600
 
 
 class QueueFiles:
     """The data files of the queue ``name`` in ``directory``."""
 
     def __init__(self, directory: str, name: str) -> None:
-        self._name = name
+        self.name = name
         self._start_of_path = os.path.join(directory, f"{name}.diskqueue.")
         self.meta_path = self._start_of_path + "meta.dat"
         #: The numbers of the data files that exist.
@@ -78,7 +83,7 @@ class QueueFiles:
                 finally:
                     os.close(fd)
             except OSError as exc:
-                log.error("DISKQUEUE(%s): failed to sync %s - %s", self._name, self.path(number), exc)
+                log.error("DISKQUEUE(%s): failed to sync %s - %s", self.name, self.path(number), exc)
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Remove data files, if they exist."""
@@ -105,7 +110,7 @@ class QueueFiles:
         except FileNotFoundError:
             pass
         except OSError as exc:
-            log.error("DISKQUEUE(%s): failed to remove data file - %s", self._name, exc)
+            log.error("DISKQUEUE(%s): failed to remove data file - %s", self.name, exc)
             return False
         return True
 
@@ -224,3 +229,76 @@ class RecordReader:
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
+
+
+class RecordWriter:
+    """Writes one file after another, and keeps full ones open until the next sync.
+
+    A descriptor is kept with the path of its file, which errors name.
+    """
+
+    def __init__(self) -> None:
+        #: The file that is written; None for none.
+        self._current: tuple[int, str] | None = None
+        self._full: list[tuple[int, str]] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a file is being written."""
+        return self._current is not None
+
+    def open(self, path: str, *, anew: bool) -> None:
+        """Begin with a file; raises OSError."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if anew else 0)
+        self._current = os.open(path, flags, _MODE), path
+
+    def write(self, data: bytes, at: int) -> None:
+        """Write to the open file; raises OSError."""
+        assert self._current is not None
+        fd, path = self._current
+        rest = memoryview(data)
+        with naming(path):
+            while rest:
+                written = os.pwrite(fd, rest, at)
+                at += written
+                rest = rest[written:]
+
+    def full_up(self) -> None:
+        """The open file is full. Waits for the disk if there are many.
+
+        :raises OSError: if that fails; the file is still open then
+        """
+        assert self._current is not None
+        if len(self._full) >= _MOST_FULL:
+            fd, path = self._full[0]
+            with naming(path):
+                os.fsync(fd)  # if it fails, the next sync tries again
+            del self._full[0]
+            os.close(fd)
+        self._full.append(self._current)
+        self._current = None
+
+    def take_unsynced(self) -> list[tuple[int, str]]:
+        """Descriptors of all that was written since the last sync; the caller closes them.
+
+        :raises OSError: if there are too many open files
+        """
+        unsynced = self._full
+        if self._current is not None:
+            fd, path = self._current
+            unsynced = [*unsynced, (os.dup(fd), path)]
+        self._full = []
+        return unsynced
+
+    def leave(self) -> None:
+        """Close the file that is written; the next one is opened anew."""
+        if self._current is not None:
+            os.close(self._current[0])
+            self._current = None
+
+    def close(self) -> None:
+        """Close all files."""
+        self.leave()
+        for fd, _ in self._full:
+            os.close(fd)
+        self._full = []

@@ -8,10 +8,10 @@ refused before Java is started.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from gnsq_like.addresses import parse_address
@@ -95,6 +95,8 @@ FORMATS = {"parquet": "date=*/hour=*/batch=*", "delta": "_delta_log", "iceberg":
 TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
 
 #: The options that dead letters take from the source unless they name an nsqd of their own.
+_Options = TypeVar("_Options")
+
 _ADDRESSES = ("nsqd_tcp_addresses", "lookupd_http_addresses")
 #: The fields that are tables of the file.
 _TABLES = ("source", "transform", "dead_letters", "table", "limits", "spark")
@@ -192,14 +194,14 @@ class Pipeline:
     @property
     def limit_options(self) -> LimitOptions:
         """The limits, read; raises InvalidOption."""
-        found: LimitOptions = _parsed(LimitOptions, self.limits, "limits")
+        found = _parsed(LimitOptions, self.limits, "limits")
         return found
 
     @property
     def table_options(self) -> TableOptions:
         """How the tables are maintained, read; raises InvalidOption."""
         given = {name: value for name, value in self.table.items() if not name.startswith(OF_FORMAT)}
-        found: TableOptions = _parsed(TableOptions, given, "table")
+        found = _parsed(TableOptions, given, "table")
         for name in ("target_size", "compact_after"):
             if self.format == "parquet" and name in given:
                 reason = 'plain files are not compacted, because readers could miss rows: use format = "delta"'
@@ -317,7 +319,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
     return Pipeline(**_values(str(path), found, Path(path).resolve().parent))
 
 
-def _values(path: str, found: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+def _values(path: str, found: Mapping[str, object], directory: Path) -> dict[str, Any]:
     """The values of the fields, from the content of the file."""
     values: dict[str, Any] = {}
     flat = {each.name: each for each in fields(Pipeline) if each.name not in {*_TABLES, *_PARSE, "topics"}}
@@ -325,8 +327,8 @@ def _values(path: str, found: Mapping[str, Any], directory: Path) -> dict[str, A
         if name in _TABLES:
             values[name] = {key: _text(f"{name}.{key}", each) for key, each in _flattened(name, value)}
         elif name == "parse":
-            _only(path, "parse.", _table(name, value), _PARSE)
-            values |= {key: _checked(f"parse.{key}", each, Pipeline, key) for key, each in value.items()}
+            _only(path, "parse.", table := _table(name, value), _PARSE)
+            values |= {key: _checked(f"parse.{key}", each, Pipeline, key) for key, each in table.items()}
         elif name == "topics":
             values[name] = {key: dict(_table(f"{name}.{key}", each)) for key, each in _table(name, value).items()}
         elif name in flat:
@@ -345,22 +347,22 @@ def _values(path: str, found: Mapping[str, Any], directory: Path) -> dict[str, A
     return values
 
 
-def _only(path: str, prefix: str, given: Mapping[str, Any], known: Any) -> None:
+def _only(path: str, prefix: str, given: Mapping[str, object], known: Collection[str]) -> None:
     for name in given:
         if name not in known:
             hint = did_you_mean(name, known, prefix + "{}") or f"; there are {', '.join(known)}"
             raise BadPipelineFile(f"{path}: there is no {prefix}{name}{hint}")
 
 
-def _table(name: str, value: Any) -> Mapping[str, Any]:
+def _table(name: str, value: object) -> Mapping[str, object]:
     if not isinstance(value, dict):
         raise InvalidOption(name, value, f"it must be a table: [{name}]")
     return value
 
 
-def _flattened(name: str, value: Any) -> list[tuple[str, Any]]:
+def _flattened(name: str, value: object) -> list[tuple[str, object]]:
     """The items of a table. TOML reads keys with dots, such as ``nsq.client_id``, as tables in tables."""
-    result: list[tuple[str, Any]] = []
+    result: list[tuple[str, object]] = []
     for key, each in _table(name, value).items():
         if isinstance(each, dict):
             result += [(f"{key}.{rest}", inner) for rest, inner in _flattened(f"{name}.{key}", each)]
@@ -369,7 +371,7 @@ def _flattened(name: str, value: Any) -> list[tuple[str, Any]]:
     return result
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     """The value of an option as Spark wants it: as text, lists with commas."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -380,7 +382,7 @@ def _text(name: str, value: Any) -> str:
     raise InvalidOption(name, value, "it must be text, a number, true or false, or a list of texts")
 
 
-def _checked(name: str, value: Any, cls: type, attribute: str) -> Any:
+def _checked(name: str, value: object, cls: type, attribute: str) -> object:
     """Check that a value has the type of the field's default; a duration may be text such as "10s"."""
     default = next((each.default for each in fields(cls) if each.name == attribute), "")
     if isinstance(default, bool):
@@ -400,7 +402,7 @@ def _checked(name: str, value: Any, cls: type, attribute: str) -> Any:
     return value
 
 
-def _parsed(cls: Any, given: Mapping[str, str], table: str) -> Any:
+def _parsed(cls: type[_Options], given: Mapping[str, str], table: str) -> _Options:
     try:
         return parse_options(cls, given)
     except InvalidOption as exc:

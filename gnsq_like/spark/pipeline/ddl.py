@@ -86,10 +86,11 @@ class _Parser:
 
     def schema(self) -> StructType:
         whole = self._is_word("struct") and re.match(r"\s*struct\s*<", self._ddl, re.IGNORECASE)
-        found = self._type() if whole else self._fields(None)
+        if whole:
+            self._next()
+        found = self._struct() if whole else self._fields(None)
         if self._kind != "end":
             raise self._wrong(f"{_EXAMPLE}; {self._here()} is not expected")
-        assert isinstance(found, StructType)
         return found
 
     def _wrong(self, reason: str) -> InvalidOption:
@@ -168,18 +169,21 @@ class _Parser:
         if name in {"decimal", "dec", "numeric"}:
             return self._decimal()
         if name == "struct":
-            self._expect("<")
-            found = self._fields(">")
-            self._expect(">")
-            if not found.fields:
-                raise self._wrong(f"a STRUCT needs a field; {_EXAMPLE}")
-            return found
+            return self._struct()
         if name in {"array", "map"}:
             return self._collection(name)
         field = ".".join(self._path).replace(".[]", "[]").replace(".{}", "{}")
         if name in _REFUSED:
             raise self._wrong(f"field {field} cannot be {name.upper()}: take another type, such as STRING")
         raise self._wrong(f"{_EXAMPLE}; there is no type {name.upper()}, of field {field}")
+
+    def _struct(self) -> StructType:
+        self._expect("<")
+        found = self._fields(">")
+        self._expect(">")
+        if not found.fields:
+            raise self._wrong(f"a STRUCT needs a field; {_EXAMPLE}")
+        return found
 
     def _collection(self, name: str) -> DataType:
         self._path.append("[]" if name == "array" else "{}")

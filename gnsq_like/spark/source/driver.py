@@ -102,7 +102,7 @@ class Driver:
             return Offset(self._new_log, 0).to_dict()
         return Offsets().to_dict(None)
 
-    def _offsets(self, value: Mapping[str, Any]) -> Offsets:
+    def _offsets(self, value: Mapping[str, object]) -> Offsets:
         """The offsets of all logs; finds out whose an offset of one log is. Raises StagingError."""
         found = Offsets.from_dict(value)
         if isinstance(found, Offsets):
@@ -142,7 +142,7 @@ class Driver:
 
     # -- the next batch -----------------------------------------------------------------------------------
 
-    def latest(self, start: Mapping[str, Any], *, limited: bool = True) -> Mapping[str, Any]:
+    def latest(self, start: Mapping[str, object], *, limited: bool = True) -> Mapping[str, Any]:
         """The end of the next batch, or ``start`` itself if there are no messages. May switch.
 
         :param limited: whether the options that limit a batch apply
@@ -264,7 +264,7 @@ class Driver:
 
     # -- a batch that Spark has written down --------------------------------------------------------------
 
-    def parts(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
+    def parts(self, start: Mapping[str, object], end: Mapping[str, object]) -> list[Part]:
         """The parts of the batches after ``start`` up to ``end``; makes their places in the stage.
 
         :raises DataLost: the batch was planned, and its staged messages are gone
@@ -272,7 +272,7 @@ class Driver:
         first, last = self._offsets(start), self._offsets(end)
         return [part for of, offset in last.logs.items() for part in self._log(of).parts(first.logs.get(of), offset)]
 
-    def commit(self, end: Mapping[str, Any]) -> None:
+    def commit(self, end: Mapping[str, object]) -> None:
         """Spark has finished everything up to ``end``. Raises nothing: the next commit makes up for a failure."""
         try:
             for of, offset in self._offsets(end).logs.items():

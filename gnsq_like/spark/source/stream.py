@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -54,7 +53,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: Made when the driver first calls; executors have none.
         self._made_driver: Driver | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"_options": self._options, "_made_driver": None}
 
     @property
@@ -75,7 +74,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._made_driver
 
     @without_traceback()
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> dict[str, object]:
         return self._driver.initial()
 
     @without_traceback()
@@ -92,16 +91,16 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver.prepare_available_now()
 
     @without_traceback()
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         return dict(self._driver.latest(start, limited=not isinstance(limit, ReadAllAvailable)))
 
     @without_traceback()
-    def reportLatestOffset(self) -> dict[str, Any] | None:
+    def reportLatestOffset(self) -> dict[str, object] | None:
         # Spark shows it as sources[0].latestOffset in the progress of a query.
         return self._driver.lag()
 
     @without_traceback()
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         return [NsqPartition(part) for part in self._driver.parts(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -109,5 +108,5 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with without_traceback():
             yield from read_part(partition.part, self.options)
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: dict[str, object]) -> None:
         self._driver.commit(end)

@@ -134,7 +134,7 @@ class Offsets:
         return {"v": SEVERAL, "logs": logs}
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Offsets | Offset:
+    def from_dict(cls, value: Mapping[str, object]) -> Offsets | Offset:
         """From the value that Spark hands back: an Offset if it is that of one log, which it does not name.
 
         :raises StagingError: this source did not write it

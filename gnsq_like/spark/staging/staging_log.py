@@ -85,9 +85,6 @@ class StagingLog:
         self.id = log_id
         self._prefix = f"{base}/log-{log_id}"
 
-    def __repr__(self) -> str:
-        return f"<StagingLog {self._prefix}>"
-
     # -- the log itself ---------------------------------------------------------------------------------
 
     def create(self) -> None:

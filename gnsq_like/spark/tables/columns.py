@@ -11,21 +11,22 @@ from typing import NamedTuple
 from pyspark.sql.types import ArrayType, ByteType, DataType, IntegerType, MapType, ShortType, StructField, StructType
 
 
-def storable(kind: DataType, *, without_small: bool = False) -> DataType:
-    """The type of a column that keeps values of this type.
+def storable(columns: StructType, *, without_small: bool = False) -> StructType:
+    """The columns that keep values of these types.
 
     :param without_small: whether the table has no integers of one or two bytes
     """
+    return StructType([StructField(each.name, _storable(each.dataType, without_small)) for each in columns.fields])
+
+
+def _storable(kind: DataType, without_small: bool) -> DataType:
     if isinstance(kind, StructType):
-        return StructType(
-            [StructField(each.name, storable(each.dataType, without_small=without_small)) for each in kind.fields]
-        )
+        return storable(kind, without_small=without_small)
     if isinstance(kind, ArrayType):
-        return ArrayType(storable(kind.elementType, without_small=without_small))
+        return ArrayType(_storable(kind.elementType, without_small))
     if isinstance(kind, MapType):
         # Keys are never null.
-        value = storable(kind.valueType, without_small=without_small)
-        return MapType(storable(kind.keyType, without_small=without_small), value)
+        return MapType(_storable(kind.keyType, without_small), _storable(kind.valueType, without_small))
     if without_small and isinstance(kind, ByteType | ShortType):
         return IntegerType()
     return kind

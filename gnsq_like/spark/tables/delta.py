@@ -72,9 +72,7 @@ class DeltaLakeTable:
         return StructType([each for each in found.fields if each.name not in PARTITION.names])
 
     def stored(self, columns: StructType) -> StructType:
-        found = storable(columns)
-        assert isinstance(found, StructType)
-        return found
+        return storable(columns)
 
     def prepare(self, columns: StructType) -> None:
         wanted = self.stored(columns)

@@ -161,13 +161,10 @@ class IcebergTable:
         return StructType.fromJson(json.loads(kept))
 
     def stored(self, columns: StructType) -> StructType:
-        found = storable(columns, without_small=True)
-        assert isinstance(found, StructType)
-        return found
+        return storable(columns, without_small=True)
 
     def prepare(self, columns: StructType) -> None:
         wanted = storable(columns)
-        assert isinstance(wanted, StructType)
         if self._prepared == wanted:
             return
         found = self.columns()

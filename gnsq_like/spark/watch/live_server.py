@@ -10,12 +10,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+from wsgiref.types import WSGIApplication
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import NSQError
 from gnsq_like.runtime.hub_thread import HubThread
 from gnsq_like.server.shared.daemon import Daemon
-from gnsq_like.server.shared.wsgi import WSGIApplication
 
 #: Seconds for the server to stop.
 _TIMEOUT = 10.0

@@ -46,7 +46,7 @@ class World:
         return self.carry_out()
 
     def carry_out(self) -> list[object]:
-        actions: list[Any] = list(self.roster.take_actions())
+        actions: list[Any] = list(self.roster.members.take_actions())
         for action in actions:
             match action:
                 case Spawn(number):
@@ -80,7 +80,8 @@ class World:
 
     def settle(self) -> None:
         """Until nothing more happens at this time: all processes have loaded."""
-        while self.tick() or any(self.roster.members[number].state is State.LOADING for number in self.loading):
+        members = self.roster.members.by_number
+        while self.tick() or any(members[number].state is State.LOADING for number in self.loading):
             for number in list(self.loading):
                 self.load(number)
 
@@ -131,7 +132,7 @@ def test_in_development_it_waits_for_the_code_to_change(caplog: pytest.LogCaptur
     world.end(1, "a syntax error")
     assert world.tick(10_000) == []
     assert caplog.messages == ["worker 1: a syntax error; another one starts when the code changes"]
-    assert world.roster.problem_of(world.roster.slots[0], world.now) == "a syntax error; restarts"
+    assert world.roster.slots[0].problem(world.now) == "a syntax error; restarts"
     world.roster.reload()
     assert world.tick() == [Spawn(1)]
     world.settle()
@@ -323,7 +324,7 @@ def test_health(world: World) -> None:
     first, _ = world.roster.slots
 
     def problem() -> str | None:
-        return world.roster.problem_of(first, world.now)
+        return first.problem(world.now)
 
     assert problem() is None
     world.beat(1, healthy=False)
@@ -338,7 +339,7 @@ def test_health(world: World) -> None:
     world.settle()
     assert problem() is None
     new = World()
-    assert new.roster.problem_of(new.roster.slots[0], new.now) == "not started yet"
+    assert new.roster.slots[0].problem(new.now) == "not started yet"
 
 
 events = st.lists(
@@ -355,9 +356,9 @@ def test_whatever_happens_the_wanted_processes_run_in_the_end(processes: int, ha
     world = World(processes, heartbeat_timeout=50.0, max_messages=100)
     world.settle()
     for event, choice in happened:
-        numbers = sorted(world.roster.members)
+        numbers = sorted(world.roster.members.by_number)
         number = numbers[choice % len(numbers)] if numbers else 0
-        member: Member | None = world.roster.members.get(number)
+        member: Member | None = world.roster.members.by_number.get(number)
         world.drains = choice % 2 == 0
         if event == "tick":
             world.pass_time(choice)
@@ -380,12 +381,12 @@ def test_whatever_happens_the_wanted_processes_run_in_the_end(processes: int, ha
         elif event == "leave" and number in world.active:
             world.roster.leaving(number, world.now)
         world.carry_out()
-        working = [m for m in world.roster.members.values() if m.state in (State.RUNNING, State.DRAINING)]
+        working = [m for m in world.roster.members.by_number.values() if m.state in (State.RUNNING, State.DRAINING)]
         by_slot = [m.slot for m in working if m.slot is not None]
         assert len(by_slot) == len(set(by_slot)), "two processes of a slot are active together"
         assert not world.roster.is_stopping
     world.drains = True
-    for member in list(world.roster.members.values()):
+    for member in list(world.roster.members.by_number.values()):
         if member.state is State.DRAINING:
             world.end(member.number, is_clean=True)
     for _ in range(120):
@@ -393,7 +394,7 @@ def test_whatever_happens_the_wanted_processes_run_in_the_end(processes: int, ha
         world.pass_time(1)
     assert world.roster.is_up
     assert len(world.active) == len(world.roster.slots)
-    assert set(world.roster.members) == world.active
+    assert set(world.roster.members.by_number) == world.active
     world.roster.stop(world.now)
     world.tick()
     assert world.roster.is_over

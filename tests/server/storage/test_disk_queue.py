@@ -329,8 +329,7 @@ class AgainstADeque(RuleBasedStateMachine):
     @rule(without_meta=st.booleans(), left_over=st.booleans())
     def crash(self, without_meta: bool, left_over: bool) -> None:
         self.queue._close_reader()
-        self.queue._close_writer()
-        self.queue._close_full()
+        self.queue._writer.close()
         if without_meta:
             (self.directory / "t.diskqueue.meta.dat").unlink(missing_ok=True)
         elif left_over and (self.directory / "t.diskqueue.meta.dat").exists():
