@@ -121,31 +121,42 @@ class Batching:
         """The number of publishes in open batches."""
         return sum(len(batch.members) for batch in self._open.values())
 
-    def add(self, member: Member) -> None:
-        """Add a message to its topic's batch. Never switches."""
-        added = SIZE_BYTES + len(member.body)
-        batch = self._open.get(member.topic)
-        if batch is not None and batch.bytes + added > self._most_bytes:
-            self._close(batch)
-            batch = None
-        if batch is None:
-            batch = self._begin(member)
-        members = batch.members
-        members.append(member)
-        member.carrier = batch
-        batch.bytes += added
-        if member.deadline < batch.deadline:
-            batch.deadline = member.deadline
-            self.watch(batch)
-        if (
-            len(members) >= self._most_count
-            or batch.bytes >= self._most_bytes
-            or (self._linger and member.deadline < time.monotonic() + self._linger)
-            or (len(members) == _EARLY_COUNT and not self._linger and not self._pool.nsqds.unanswered_count)
-        ):
-            self._close(batch)
-        elif not self._linger:
+    def add(self, publishes: list[Publish]) -> list[Publish]:
+        """Add messages to their topics' batches. Never switches.
+
+        :returns: the others: DPUBs and MPUBs
+        """
+        others: list[Publish] = []
+        for member in publishes:
+            if type(member) is not Member:
+                others.append(member)
+                continue
+            if member.done:
+                continue
+            added = SIZE_BYTES + len(member.body)
+            batch = self._open.get(member.topic)
+            if batch is not None and batch.bytes + added > self._most_bytes:
+                self._close(batch)
+                batch = None
+            if batch is None:
+                batch = self._begin(member)
+            members = batch.members
+            members.append(member)
+            member.carrier = batch
+            batch.bytes += added
+            if member.deadline < batch.deadline:
+                batch.deadline = member.deadline
+                self.watch(batch)
+            if (
+                len(members) >= self._most_count
+                or batch.bytes >= self._most_bytes
+                or (self._linger and member.deadline < time.monotonic() + self._linger)
+                or (len(members) == _EARLY_COUNT and not self._linger and not self._pool.nsqds.unanswered_count)
+            ):
+                self._close(batch)
+        if self._open and not self._linger:
             self._flush_soon()
+        return others
 
     def _begin(self, member: Member) -> PublishBatch:
         encode_topic(member.topic)
@@ -164,7 +175,7 @@ class Batching:
 
     def watch(self, publish: Publish) -> None:
         """Watch the deadline of a publish. Never switches."""
-        self._pool.deadlines.add(publish)
+        self._pool.deadlines.add([publish])
 
     def _close(self, batch: PublishBatch) -> None:
         """Send a batch. Never switches."""
@@ -194,7 +205,7 @@ class Batching:
         if member.is_abandoned:
             member.settle(NotSent("its caller is gone"))
         elif not member.done:
-            member.command = self.encoder.pub(member.topic, member.body)
+            member.command = self.encoder.pub_of(member.topic, member.body)
             self.watch(member)
             self._submit(member, time.monotonic())
 

@@ -4,8 +4,8 @@ Most publishes have the same timeout, so their deadlines come in order. Those fo
 and answered ones are removed from its front as new ones are added. A deadline earlier than the line's last goes to a
 heap. Answered publishes behind an unanswered one stay in the line; when there are many, it is rebuilt without them.
 
-The queue is looked at once a second while it has entries, and a timer is set for a deadline before the next look: few
-publishes need one. The looks go on whatever a signal handler that raises may interrupt.
+The queue is looked at once a second until a look finds no entries, and a timer is set for a deadline before the next
+look: few publishes need one. The looks go on whatever a signal handler that raises may interrupt.
 
 A look that is late was held up with everything else in this process: a blocked hub, a machine that slept, no CPU. The
 answers that came meanwhile are read first, so what has been answered in time does not expire.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, Protocol
 
@@ -81,21 +81,26 @@ class Deadlines:
     def __len__(self) -> int:
         return len(self._line) + len(self._heap)
 
-    def add(self, thing: Expires) -> None:
-        """Watch a deadline. Never switches."""
+    def add(self, things: Iterable[Expires]) -> None:
+        """Watch deadlines. Never switches."""
         line = self._line
-        deadline = thing.deadline
         while line and line[0].done:
             line.popleft()
-        if not line or line[-1].deadline <= deadline:
-            line.append(thing)
-            if len(line) > self._rebuild_at:
-                self._line = deque(each for each in line if not each.done)
-                self._rebuild_at = 2 * len(self._line) + _SLACK
-        else:
-            self._push(thing)
-        if deadline + self._grace < self._next_look:
-            self._arm(deadline + self._grace)
+        last = line[-1].deadline if line else 0.0
+        soon = self._next_look - self._grace
+        for thing in things:
+            deadline = thing.deadline
+            if deadline < last:
+                self._push(thing)
+            else:
+                line.append(thing)
+                last = deadline
+            if deadline < soon:
+                self._arm(deadline + self._grace)
+                soon = self._next_look - self._grace
+        if len(line) > self._rebuild_at:
+            self._line = deque(each for each in line if not each.done)
+            self._rebuild_at = 2 * len(self._line) + _SLACK
 
     def _arm(self, due: float) -> None:
         """Begin to look, if there was nothing to look at, and look at ``due``. Never switches."""
@@ -119,13 +124,14 @@ class Deadlines:
         heapq.heappush(heap, (thing.deadline, next(self._numbers), thing))
 
     def _look(self) -> None:
+        was_empty = not (self._line or self._heap)
         now = time.monotonic()
         late = now - self._next_look
         self._next_look = now + _LOOK
         if not self._timer.is_set:  # it looks soon, or for the second time
             self._expire_due(late)
         self._on_look()
-        if not (self._line or self._heap):
+        if was_empty and not (self._line or self._heap):
             self._next_look = _NEVER
             self._looking.stop()
 

@@ -82,10 +82,19 @@ class Encoder:
                 self._heads[topic] = head
         return head
 
-    def pub(self, topic: str, body: bytes) -> bytes:
-        """PUB of a checked body. Raises InvalidName."""
+    def pub(self, topic: str, given: Any) -> bytes:
+        """PUB of one message; raises InvalidBody, InvalidName."""
+        if self._encode is not None or type(given) is not bytes or not given:
+            given = self.body(given)
+        size = len(given)
+        if size > self._limit:
+            commands.encode_body(given, self._limit)  # raises
         head = self._heads.get(topic) if type(topic) is str else None
-        return b"".join((head or self.head(topic), _pack_size(len(body)), body))
+        return b"".join((head or self.head(topic), _pack_size(size), given))
+
+    def pub_of(self, topic: str, body: bytes) -> bytes:
+        """PUB of a checked body. Raises InvalidName."""
+        return b"".join((self.head(topic), _pack_size(len(body)), body))
 
     def dpub(self, topic: str, defer: float, body: bytes) -> bytes:
         """DPUB of a checked body, after ``defer`` seconds. Raises InvalidName, InvalidOption."""

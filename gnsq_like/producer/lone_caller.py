@@ -109,7 +109,7 @@ class LoneCaller:
             self._lease = None
         self.row = 0
         if isinstance(lease.left, Publish):
-            self._pool.deadlines.add(lease.left)
+            self._pool.deadlines.add([lease.left])
         self._pool.changed()
 
     def close(self) -> None:

@@ -168,10 +168,10 @@ class Producer(KnownAttributes):
                 hub_handle.call(publish.settle, NotSent(f"no room in time: {pool.nsqds.why()}"))
                 return result
         if may_begin:
-            running.begin(publish, now)
+            running.begin([publish], now)
         else:
             pool.lone_caller.disturbed()
-            hub_handle.call(running.begin, publish, now)
+            hub_handle.call(running.begin, [publish], now)
         return result
 
     async def apublish(
@@ -241,15 +241,16 @@ class Producer(KnownAttributes):
     ) -> tuple[Running, Publish]:
         """Check and encode; every local error is raised here."""
         encoder = self._encoder
-        body = encoder.body(body)
         deadline = now + (self._timeout if timeout is None else self._seconds(timeout))
         command = b""
-        if defer is not None:
-            command = encoder.dpub(topic, defer, body)
-        elif not self._batches:
+        if defer is None and not self._batches:
             command = encoder.pub(topic, body)
         else:
-            encoder.head(topic)
+            body = encoder.body(body)
+            if defer is None:
+                encoder.head(topic)
+            else:
+                command = encoder.dpub(topic, defer, body)
         running = self._running
         if running is None or not running.hub_handle.lives:  # as _started() does, but a call costs time here
             running = self._started()

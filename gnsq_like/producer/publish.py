@@ -10,7 +10,7 @@ that thread, ``withdraw``, and ``forget``. Only ``wait_in`` may switch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from gevent import getcurrent
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.timer import Gathering
 
 #: Greenlets resumed per iteration of the hub, which then polls its sockets.
 _RESUME_COUNT = 500
@@ -117,8 +118,8 @@ class Publish(PendingReply):
         self.count = count
         #: The greenlet that waits for it, in whichever thread; only that thread writes this, and reads it to resume it.
         self.greenlet: Any = None
-        #: Has the greenlet resumed; None if none has waited.
-        self.wake: Callable[[Publish], object] | None = None
+        #: What resumes the greenlet; None if none has waited.
+        self.wake: Gathering[Publish] | None = None
         #: The address of the nsqd it was sent to; None while queued.
         self.sent_to: str | None = None
         #: An earlier try with unknown outcome; no later error may then claim that nsqd does not have it.
@@ -145,7 +146,7 @@ class Publish(PendingReply):
         """Set the final outcome, and wake the caller. Never switches."""
         if not self.done:
             if self.wake is not None:
-                self.wake(self)  # before it is done: a signal handler may raise between the two
+                self.wake.add(self)  # before it is done: a signal handler may raise between the two
             self.error = error
             self.done = True
         elif self.is_abandoned:
@@ -219,10 +220,10 @@ class Publish(PendingReply):
         """Whether nsqd may answer it."""
         return self.sent_to is not None or (self.carrier is not None and self.carrier.is_sent)
 
-    def wait_in(self, hub: Any, wake: Callable[[Publish], object]) -> None:
+    def wait_in(self, hub: Any, wake: Gathering[Publish]) -> None:
         """Wait until done, in a greenlet of this hub. May switch. If interrupted: :meth:`abandon`, or :meth:`forget`.
 
-        :param wake: called in the pool's thread when it is done: has it passed to :func:`resume` in this hub
+        :param wake: gathers in the pool's thread what is done, and has it passed to :func:`resume` in this hub
         """
         self.greenlet = getcurrent()
         self.wake = wake
@@ -242,7 +243,7 @@ class Publish(PendingReply):
         for publish in publishes:
             if not publish.done:
                 if publish.wake is not None:
-                    publish.wake(publish)
+                    publish.wake.add(publish)
                 publish.done = True
                 count += 1
                 if publish._links is not None:

@@ -68,7 +68,7 @@ class Group:
         """Send the copies. Never switches."""
         for copy in self._copies:
             # Copies still queued when the quorum is reached need a deadline of their own.
-            self._pool.deadlines.add(copy)
+            self._pool.deadlines.add([copy])
             self._pool.submit(copy, now)
 
     def encode(self) -> bytes:
@@ -119,6 +119,8 @@ class Replicas:
 
     def submit(self, publish: Publish, now: float) -> None:
         """Send a publish to several nsqds. Never switches."""
+        if publish.done:
+            return  # its caller is gone
         group = Group(self._pool, publish, self._replicas, self._quorum)
         publish.carrier = group
         group.send(now)

@@ -21,7 +21,6 @@ nobody, or somebody later          ``PublishResult``, an AsyncResult for all of 
 
 from __future__ import annotations
 
-import logging
 import pickle  # noqa: F401 - AsyncResult.set_exception imports it, which fails without file descriptors
 import time
 from collections.abc import Callable
@@ -34,15 +33,12 @@ from gevent._hub_local import get_hub_if_exists
 from gevent.event import AsyncResult
 
 from gnsq_like.errors import InvalidOption, NotSent, UsageError
-from gnsq_like.producer.batching import Member
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish, resume
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, call_here, handle_here, may_wait_here
 from gnsq_like.runtime.timer import Gathering
-
-logger = logging.getLogger(__name__)
 
 
 class Running:
@@ -59,35 +55,22 @@ class Running:
         #: What ``waiting`` keeps for each thread that publishes.
         self.local: Any = native.local()
 
-    def begin(self, publish: Publish, now: float) -> None:
-        """Send a publish. In the pool's thread; never switches."""
-        if publish.done:
-            return
+    def begin(self, publishes: list[Publish], now: float) -> None:
+        """Send publishes that came together, in one write for each connection. In the pool's thread; never switches."""
+        pool = self.pool
         try:
             self.beginning = True
-            pool = self.pool
-            if pool.batching is not None and type(publish) is Member and pool.nsqds.circuit.reason is None:
-                pool.batching.add(publish)
-            else:
+            if pool.batching is not None and pool.nsqds.circuit.reason is None:
+                publishes = pool.batching.add(publishes)
+            if publishes:
+                pool.several = len(publishes) > 1
                 try:
-                    pool.send(publish, now)
+                    for publish in publishes:
+                        pool.send(publish, now)
                 finally:
-                    pool.deadlines.add(publish)  # last, because that costs no time while nsqd works on its answer
+                    pool.deadlines.add(publishes)  # last, because that costs no time while nsqd works on its answer
         finally:
-            self.beginning = False
-
-    def begin_all(self, publishes: list[Publish]) -> None:
-        """Send publishes that came together, in one write for each connection. In the pool's hub; never switches."""
-        self.pool.several = len(publishes) > 1
-        now = time.monotonic()
-        try:
-            for publish in publishes:
-                try:
-                    self.begin(publish, now)
-                except Exception:
-                    logger.exception("%r could not be begun", publish)
-        finally:
-            self.pool.several = False
+            self.beginning = pool.several = False
 
     def drain(self, timeout: float) -> bool:
         """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
@@ -135,16 +118,25 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
                 "use publish_async() there, or gevent.signal_handler()"
             )
         try:
-            running.begin(publish, now)
+            running.begin([publish], now)
             if publish.done:
                 gevent.sleep(0)  # it failed; a caller that tries again in a loop must not keep the hub from running
             else:
-                publish.wait_in(running.hub_handle.hub, running.pool.awake.add)
+                publish.wait_in(running.hub_handle.hub, running.pool.awake)
         except BaseException:
             publish.abandon()
             raise
     elif (hub := get_hub_if_exists()) is not None:
-        _callers(running, hub).publish(publish)
+        callers = _callers(running, hub)
+        callers.waiting += 1
+        try:
+            callers.new.add(publish)
+            publish.wait_in(hub, callers.settled)
+        except BaseException:
+            give_up(publish, running.hub_handle)
+            raise
+        finally:
+            callers.waiting -= 1
     else:
         _wait_without_a_hub(running, publish, now)
     if publish.error is not None:
@@ -160,7 +152,7 @@ def _wait_without_a_hub(running: Running, publish: Publish, now: float) -> None:
             answered = publish.done or there.wait(publish, limit) or there.wait(publish, GRACE)
         else:
             wait = CrossThreadWait(publish)
-            there.call(running.begin, publish, now)
+            there.call(running.begin, [publish], now)
             answered = wait.wait(limit) or wait.wait(GRACE)
             lone_caller.ended_at = time.monotonic()
     except BaseException:
@@ -189,7 +181,7 @@ class Callers:
     settled in one iteration of the other hub are handed back together. One timer for all ends those that the other
     thread has not settled in time.
 
-    Rules for editors: ``_settled`` belongs to the other thread, and ``_hand_back`` runs there.
+    Rules for editors: ``settled`` belongs to the other thread, and ``_hand_back`` runs there.
     """
 
     def __init__(self, running: Running) -> None:
@@ -198,36 +190,20 @@ class Callers:
         self._running = running
         self._there = running.hub_handle
         #: The publishes of this iteration of this hub.
-        self._new: Gathering[Publish] = Gathering(self.hub.loop, self._hand_over)
+        self.new: Gathering[Publish] = Gathering(self.hub.loop, self._hand_over)
         #: Those that were settled in one of the other hub.
-        self._settled: Gathering[Publish] = Gathering(self._there.hub.loop, self._hand_back)
-        #: How many greenlets wait. While there are any, the timer also keeps the hub from raising LoopExit.
-        self._waiting = 0
+        self.settled: Gathering[Publish] = Gathering(self._there.hub.loop, self._hand_back)
+        #: How many greenlets wait. While there are any, the looks also keep the hub from raising LoopExit.
+        self.waiting = 0
         self._deadlines = Deadlines(self._look, expire=self._withdraw, grace=GRACE)
 
-    def publish(self, publish: Publish) -> None:
-        """Send a publish, and wait until it is settled. May switch."""
-        if not self._new:
-            self._running.pool.lone_caller.disturbed()
-        self._new.add(publish)
-        self._deadlines.add(publish)
-        self._waiting += 1
-        try:
-            publish.wait_in(self.hub, self._settled.add)
-        except BaseException:
-            give_up(publish, self._there)
-            raise
-        finally:
-            self._waiting -= 1
-            if not self._waiting:
-                self._deadlines.close()
-
     def _look(self) -> None:
-        self._new.look()
-        self._there.call(self._settled.look)
+        self._there.call(self.settled.look)
 
     def _hand_over(self, publishes: list[Publish]) -> None:
-        self._there.call(self._running.begin_all, _take(publishes))
+        self._running.pool.lone_caller.disturbed()
+        self._deadlines.add(publishes)
+        self._there.call(self._running.begin, _take(publishes), time.monotonic())
 
     def _hand_back(self, publishes: list[Publish]) -> None:
         self._here.call(self._resume, _take(publishes))
@@ -238,6 +214,8 @@ class Callers:
         finally:
             if publishes:
                 self.hub.loop.run_callback(self._resume, publishes)
+            if not self.waiting:
+                self._deadlines.close()
 
     def _withdraw(self, publish: Publish) -> None:
         withdraw(publish, self._there)
@@ -288,7 +266,7 @@ async def publish_from_loop(running: Running, publish: Publish, now: float) -> N
             loop.call_soon_threadsafe(settle)
 
     publish.link(wake)
-    there.call(running.begin, publish, now)
+    there.call(running.begin, [publish], now)
     timer = loop.call_later(publish.deadline - now, lambda: loop.call_later(GRACE, settle))
     try:
         await settled

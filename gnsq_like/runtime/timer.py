@@ -80,10 +80,9 @@ class Gathering(Generic[T]):
 
     def add(self, item: T) -> None:
         """Pass this on with the others. Never switches."""
-        is_first = not self._items
+        if not self._items:
+            self._run_callback(self._take)  # first: a signal handler may raise between the two
         self._items.append(item)
-        if is_first:
-            self._run_callback(self._take)
 
     def look(self) -> None:
         """Go on, if a signal handler that raised has interrupted this. Never switches."""
