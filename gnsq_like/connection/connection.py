@@ -5,7 +5,7 @@ on the messages of each read as one list, and detects a dead peer.
 
 The caller of :meth:`Connection.connect` dials and negotiates. After that the hub calls ``_take_in`` whenever nsqd has
 sent something; a greenlet that waits for it would cost two switches for each answer. Writes belong to the outbox.
-Whatever ends a connection calls ``_stop``, so that it ends in one place: ``_tear_down``, in a greenlet of its own.
+Whatever ends a connection calls ``end``, so that it ends in one place: ``_tear_down``, in a greenlet of its own.
 
 A signal handler may raise anywhere here. The rule is: what interrupts code that changes the session, the outbox or the
 transport ends the connection, so that its owner makes another, and is raised (``publish``, ``_take_in``,
@@ -107,8 +107,8 @@ class Connection:
 
     :param address: "host:port", "[ipv6]:port" or "unix:/path"
     :param options: the connection's options; None for the defaults
-    :param on_messages: called with (connection, messages) after each read that completed messages; a message is
-        (timestamp in ns, attempts, 16-byte id, body)
+    :param on_messages: called with (connection, messages) after each read that completed messages, and once a second
+        with none; a message is (timestamp in ns, attempts, 16-byte id, body)
     :param on_answers: called with (connection) after publishes, SUB or CLS were confirmed, once per read
     :param on_error: called with (connection, error) when nsqd reports that a FIN, REQ or TOUCH failed; without it, that
         is logged
@@ -203,7 +203,7 @@ class Connection:
         self._outbox = Outbox(transport, loop, self._write_failed)
         options = self.options
         self._liveness = Liveness(
-            loop, transport, self._outbox, options, lambda: self.last_received_at, self._stop, self._look
+            loop, transport, self._outbox, options, lambda: self.last_received_at, self.end, self._look
         )
         self._enter(Life.OPEN)
         owner.register(self, Connection.let_go)
@@ -219,11 +219,11 @@ class Connection:
         """
         if self.alive:
             self._outbox.flush()
-        self._stop(None)
+        self.end(None)
         if self._ending is not None and gevent.getcurrent() not in (self._ending, gevent.get_hub()):
             self._ending.join()
 
-    def _stop(self, why: BaseException | str | None, doing: str = "") -> None:
+    def end(self, why: BaseException | str | None, doing: str = "") -> None:
         """Have a greenlet end the connection. Never switches."""
         error = None if why is None else lost_by(self.address, why, doing)
         was_open = self._state is Life.OPEN
@@ -238,8 +238,10 @@ class Connection:
         """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
         if self._state is Life.ENDING:
             self._ending = InnerGreenlet.spawn(self._tear_down)
-        elif self.alive and self.lease is None and not self._transport.is_watched:
-            self._transport.watch(self._take_in)
+        elif self.alive and self.lease is None:
+            if not self._transport.is_watched:
+                self._transport.watch(self._take_in)
+            self._on_messages(self, [])
 
     def let_go(self, loop_lives: bool) -> None:
         """Close the descriptor and nothing else, in a forked child or after the end of its thread. Never switches.
@@ -297,7 +299,7 @@ class Connection:
             elif isinstance(event, Authorized):
                 self.authorized = event
             elif isinstance(event, Broken):
-                self._stop(event.error)
+                self.end(event.error)
                 return
         if has_answers:
             self._on_answers(self)
@@ -305,7 +307,7 @@ class Connection:
     def _write_failed(self, exc: BaseException) -> None:
         # Unread input may hold replies to publishes, and nsqd's reason for closing the connection.
         self.catch_up()
-        self._stop(exc, "writing failed: ")
+        self.end(exc, "writing failed: ")
 
     def catch_up(self) -> None:
         """Process the input that has arrived, without waiting for more. Never switches.
@@ -329,12 +331,12 @@ class Connection:
                     return False
                 self.last_received_at = time.monotonic()
                 if not data:
-                    self._stop("nsqd closed it")
+                    self.end("nsqd closed it")
                     return False
                 events = self._session.receive(data)
             self._process(events)
         except BaseException as exc:
-            self._stop(exc)
+            self.end(exc)
             if not isinstance(exc, Exception):
                 raise
         return True
@@ -485,7 +487,7 @@ class Connection:
                 # Not now: further publishes of this iteration of the hub leave in the same write.
                 outbox.put(command)
         except BaseException as exc:
-            self._stop(exc)
+            self.end(exc)
             raise
         return reply
 

@@ -57,8 +57,8 @@ class Trip(list[Any]):
     __slots__ = ("command", "reply")
 
     def __init__(self, command: bytes, reply: PendingReply) -> None:
-        self.command = command
-        self.reply = reply
+        self.command: bytes = command
+        self.reply: PendingReply = reply
 
     @property
     def sent(self) -> int:

@@ -96,13 +96,13 @@ class Deadlines:
                 line.append(thing)
                 last = deadline
             if deadline < soon:
-                self._arm(deadline + self._grace)
+                self.arm(deadline + self._grace)
                 soon = self._next_look - self._grace
         if len(line) > self._rebuild_at:
             self._line = deque(each for each in line if not each.done)
             self._rebuild_at = 2 * len(self._line) + _SLACK
 
-    def _arm(self, due: float) -> None:
+    def arm(self, due: float) -> None:
         """Begin to look, if there was nothing to look at, and look at ``due``. Never switches."""
         if self._looking is None:
             self._looking = gevent.get_hub().loop.timer(_LOOK, _LOOK)

@@ -257,9 +257,9 @@ def resume(publishes: list[Publish]) -> None:
     count = 0
     try:
         for publish in publishes[:_RESUME_COUNT]:
-            count += 1
             greenlet = publish.greenlet
             if greenlet is not None:
                 greenlet.switch()
+            count += 1  # last: a signal handler may raise before; one that was resumed does not wait any more
     finally:
         del publishes[:count]

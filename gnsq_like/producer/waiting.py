@@ -130,7 +130,7 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
         callers = _callers(running, hub)
         callers.waiting += 1
         try:
-            callers.new.add(publish)
+            callers.hand_over_soon(publish)
             publish.wait_in(hub, callers.settled)
         except BaseException:
             give_up(publish, running.hub_handle)
@@ -190,15 +190,28 @@ class Callers:
         self._running = running
         self._there = running.hub_handle
         #: The publishes of this iteration of this hub.
-        self.new: Gathering[Publish] = Gathering(self.hub.loop, self._hand_over)
+        self._new: Gathering[Publish] = Gathering(self.hub.loop, self._hand_over)
         #: Those that were settled in one of the other hub.
         self.settled: Gathering[Publish] = Gathering(self._there.hub.loop, self._hand_back)
         #: How many greenlets wait. While there are any, the looks also keep the hub from raising LoopExit.
         self.waiting = 0
+        #: Those whose greenlets are to be resumed.
+        self._back: list[Publish] = []
         self._deadlines = Deadlines(self._look, expire=self._withdraw, grace=GRACE)
 
+    def hand_over_soon(self, publish: Publish) -> None:
+        """Hand a publish over, with the others of this iteration of the hub. Never switches."""
+        if not self._new:
+            self._deadlines.arm(publish.deadline + GRACE)  # looks begin now: an interrupted hand-over is made then
+        self._new.add(publish)
+
     def _look(self) -> None:
+        """What an exception of a signal handler kept from being done is done now, in both threads."""
+        self._here.look()
+        self._new.look()
         self._there.call(self.settled.look)
+        if self._back:
+            self._resume()
 
     def _hand_over(self, publishes: list[Publish]) -> None:
         self._running.pool.lone_caller.disturbed()
@@ -206,20 +219,23 @@ class Callers:
         self._there.call(self._running.begin, _take(publishes), time.monotonic())
 
     def _hand_back(self, publishes: list[Publish]) -> None:
-        self._here.call(self._resume, _take(publishes))
+        # First without a function of Python, which a signal handler could interrupt before it has done anything.
+        self._here.call(self._back.extend, _take(publishes))
+        self._here.call(self._resume)
 
-    def _resume(self, publishes: list[Publish]) -> None:
+    def _resume(self) -> None:
         try:
-            resume(publishes)
+            resume(self._back)
         finally:
-            if publishes:
-                self.hub.loop.run_callback(self._resume, publishes)
+            if self._back:
+                self.hub.loop.run_callback(self._resume)
             if not self.waiting:
                 self._deadlines.close()
 
     def _withdraw(self, publish: Publish) -> None:
         withdraw(publish, self._there)
-        self.hub.loop.run_callback(self._resume, [publish])
+        self._back.append(publish)
+        self.hub.loop.run_callback(self._resume)
 
 
 def _take(publishes: list[Publish]) -> list[Publish]:

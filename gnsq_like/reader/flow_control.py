@@ -75,9 +75,9 @@ class FlowControl:
             low_rdy_probe_timeout=options.low_rdy_probe_timeout,
         )
         self.hub_handle = hub_handle
-        self._run_callback: Callable[[Callable[[], None]], Any] = hub_handle.hub.loop.run_callback
-        #: Plan in the hub's next iteration.
-        self.plan_soon = Soon(hub_handle.hub.loop, self._account_and_plan)
+        self._plan_in_the_hub = Soon(hub_handle.hub.loop, self._account_and_plan)
+        #: Whether the plan was made to its end since it was asked for.
+        self._is_planned = True
         self._overdue = Overdue(hooks)
         self._steering = steering
         rate = steering.rate_limit
@@ -91,6 +91,7 @@ class FlowControl:
         self._stopped = False
         #: Subscriptions whose RDY is to be adjusted at the end of this iteration of the hub, by ``_adjust``.
         self._unsettled: dict[Subscription, None] = {}
+        self._run_callback: Callable[[Callable[[], None]], Any] = hub_handle.hub.loop.run_callback
         self._timer = Timer(self._tick)
         self._looks_timer = Timer(self._look)
         #: Whether the last plan raises RDY as soon as what was lowered has settled.
@@ -109,6 +110,11 @@ class FlowControl:
     def lose(self, subscription: Subscription) -> None:
         """A connection is lost. Its messages with running handlers stay charged until they are answered."""
         now = time.monotonic()
+        # An exception of a signal handler may have kept answers from being counted.
+        uncounted = subscription.charge.in_flight - len(subscription.in_flight)
+        if uncounted > 0:
+            subscription.charge.answered(uncounted, now)
+            subscription.topic_flow.counts.count(Outcome.LOST, uncounted)
         subscription.charge.lost(now)
         subscription.topic_flow.backoff.lost(subscription, now)
         self._forget_if_done(subscription)
@@ -198,7 +204,7 @@ class FlowControl:
         """
         if self._limit is not None:  # whose tokens come with time, without answers
             return self.in_flight >= max(1, int(_STARVED_SHARE * self._steering.max_in_flight))
-        return not (self.plan_soon.due or self._grows) and any(
+        return not (self._plan_in_the_hub.due or self._grows) and any(
             each.in_flight > 0 and each.in_time >= min(each.rdy, max(1, int(_STARVED_SHARE * each.rdy)))
             for each in [subscription.charge for subscription in list(self.subscriptions) if subscription.alive]
         )
@@ -209,6 +215,11 @@ class FlowControl:
     def in_flight(self) -> int:
         """Unanswered messages of all connections. From any thread."""
         return sum(subscription.charge.in_flight for subscription in list(self.subscriptions))
+
+    def plan_soon(self) -> None:
+        """Plan in the hub's next iteration. Never switches."""
+        self._is_planned = False
+        self._plan_in_the_hub()
 
     def _account_and_plan(self) -> None:
         self._account()
@@ -221,7 +232,8 @@ class FlowControl:
 
     def plan_now(self) -> None:
         """Make a plan and send its changes."""
-        self.plan_soon.cancel()
+        self._is_planned = False
+        self._plan_in_the_hub.cancel()
         if self._stopped:
             return
         now = time.monotonic()
@@ -239,6 +251,7 @@ class FlowControl:
         self._arm(self.subscriptions)
         self._grows = result.grows
         self._turning.carry_on(result.turns, now)
+        self._is_planned = True
 
     def _plan(self, now: float) -> Plan[Subscription]:
         charges = [subscription.charge for subscription in self.subscriptions]
@@ -301,14 +314,28 @@ class FlowControl:
         # In the hub, after the handlers of received messages have begun.
         for subscription in list(self._unsettled):
             subscription.write_finished()
-        unsettled, self._unsettled = self._unsettled, {}
         if self._stopped:
+            self._unsettled.clear()
             return
         now = time.monotonic()
-        for subscription in unsettled:
+        for subscription in list(self._unsettled):
             subscription.adjust(now)
             if subscription.in_flight or subscription.level.due is not None:
                 self._arm((subscription,))
+            del self._unsettled[subscription]
+
+    def look(self, subscription: Subscription) -> None:
+        """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
+        self.hub_handle.look()
+        if subscription.finished:
+            subscription.write_soon()
+        if self._unsettled:
+            self._run_callback(self._adjust)
+        if not (self._is_planned or self._stopped):
+            self.plan_soon()
+        self._timer.look()
+        self._looks_timer.look()
+        self._turning.look()
 
     def _arm(self, subscriptions: Iterable[Subscription]) -> None:
         """Set the timers to the next deadline, and to the next ``due`` of a level, of these subscriptions.
@@ -387,6 +414,10 @@ class Turning:
             return False
         self._timer.set_at(next_at)
         return True
+
+    def look(self) -> None:
+        """Go on, if a signal handler that raised has interrupted this. Never switches."""
+        self._timer.look()
 
     def _tick(self) -> None:
         flow, turns = self._flow, self._turns

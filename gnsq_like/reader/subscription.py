@@ -35,7 +35,6 @@ from gnsq_like.reader.topics import TopicFlow
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.timer import Soon
 from gnsq_like.runtime.user_code import HookRunner
 from gnsq_like.wire.frames import RawMessage
 
@@ -52,8 +51,9 @@ class SubscriptionFlow(Protocol):
 
     hub_handle: HubHandle
     settings: Settings
-    plan_soon: Soon
 
+    def plan_soon(self) -> None: ...
+    def look(self, subscription: Subscription) -> None: ...
     def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None: ...
     def answered(
         self, subscription: Subscription, messages: list[Message], stamps: list[int], outcome: Outcome
@@ -200,6 +200,9 @@ class Subscription:
 
     def receive(self, connection: Connection, raw_messages: list[RawMessage]) -> None:
         """The connection's ``on_messages``: the messages of one read. Never switches."""
+        if not raw_messages:
+            self._flow.look(self)
+            return
         now = connection.last_received_at
         count = len(raw_messages)
         messages = make_messages(raw_messages, self, now)
@@ -262,7 +265,16 @@ class Subscription:
         self.is_write_due = False
         if self.finished:
             finished, self.finished = self.finished, []
-            self._finish(finished, Outcome.HANDLED)
+            try:
+                self._finish(finished, Outcome.HANDLED)
+            except BaseException as exc:
+                self._interrupted(exc)
+                self.finished[:0] = [message for message in finished if message in self.in_flight]
+                raise
+
+    def _interrupted(self, exc: BaseException) -> None:
+        """A signal handler has raised where answers are counted: the connection ends, and the rest is counted then."""
+        self.connection.end(exc)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """REQ. Never switches."""
@@ -272,15 +284,20 @@ class Subscription:
         stamp = self.in_flight.pop(message, _GONE)
         if stamp == _GONE:
             return
-        # RDY first: if this answer causes backoff, nsqd must not send another message in its place.
-        self._flow.answered(self, [message], [stamp], Outcome.FAILED if backoff else Outcome.REQUEUED)
         if delay is None:
             options = self._options
             delay = requeue_delay(message.attempts, options.default_requeue_delay, options.max_requeue_delay)
-        if not self.connection.requeue(message._id, delay):
-            self._late([message])
-        else:
+        try:
+            # RDY first: if this answer causes backoff, nsqd must not send another message in its place.
+            self._flow.answered(self, [message], [stamp], Outcome.FAILED if backoff else Outcome.REQUEUED)
+            is_sent = self.connection.requeue(message._id, delay)
+        except BaseException as exc:
+            self._interrupted(exc)
+            raise
+        if is_sent:
             self._hooks.call("on_requeue", message, delay)
+        else:
+            self._late([message])
         self._flow.written()
 
     def failed(self, message: Message, exc: BaseException) -> None:

@@ -88,7 +88,6 @@ class HubHandle:
         #: What callers of :meth:`wait` in other threads wait for.
         self._outside: set[PendingReply] = set()
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self._due = False
         #: Of calls of run() that have not returned; in this thread only.
         self._unfinished: set[PendingReply] = set()
         self._has_ended = False
@@ -121,24 +120,32 @@ class HubHandle:
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
         """Schedule ``function(*arguments)`` in the hub; it must not switch. From any thread. Never switches."""
         self._calls.append((function, arguments))
-        # In this order: _take() clears the flag before it takes calls, so none is left behind.
-        if not self._due:
-            self._due = True
-            try:
+        try:
+            # libev's state, not a flag of ours: an exception of a signal handler cannot leave it set.
+            if not self._wakeup.pending:
                 self._wakeup.send()
-            except Exception as exc:
-                # The thread has ended and destroyed its hub; nothing waits for the call there.
-                logger.debug("call into a thread that has ended: %r", exc)
+        except Exception as exc:
+            # The thread has ended and destroyed its hub; nothing waits for the call there.
+            logger.debug("call into a thread that has ended: %r", exc)
+
+    def look(self) -> None:
+        """Go on, if a signal handler that raised has kept calls from being made. In this thread; never switches."""
+        if self._calls:
+            self._wakeup.send()
 
     def _take(self) -> None:
-        self._due = False
         calls = self._calls
-        while calls:
-            function, arguments = calls.popleft()
-            try:
-                function(*arguments)
-            except Exception:
-                logger.exception("%r, called from another thread, failed", function)
+        try:
+            while calls:
+                # No popleft(): a signal handler may raise as it returns, and the call would be lost.
+                function, arguments = calls[0]
+                del calls[0]
+                try:
+                    function(*arguments)
+                except Exception:
+                    logger.exception("%r, called from another thread, failed", function)
+        finally:
+            self.look()
 
     def catch_up(self) -> None:
         """Wait until all calls scheduled so far have been made. In this thread; may switch."""

@@ -63,8 +63,10 @@ class WorkerPool(Generic[_T]):
         self._greenlets: dict[Any, None] = {}
         #: Running calls of ``handle``.
         self.busy = 0
-        #: Whether ``_pump`` or ``_after_poll`` is scheduled.
+        #: Whether ``_pump`` or ``_after_poll`` is scheduled, and gevent's callback or timer for it, which knows it
+        #: even if a signal handler has raised.
         self._pump_due = False
+        self._pump_call: Any = None
         #: Monotonic time of the hub's last known poll of its sockets.
         self._polled_at = 0.0
         self._stopped = False
@@ -86,8 +88,10 @@ class WorkerPool(Generic[_T]):
         self._queue.extend(items)
         if polled_at > self._polled_at:
             self._polled_at = polled_at
-        if not self._pump_due:
-            self._pump_soon()
+        if self._pump_due:
+            call = self._pump_call
+            self._pump_due = call is not None and (call.pending or getattr(call, "active", False))
+        self._pump_soon()
 
     def set_concurrency(self, concurrency: int) -> None:
         """Set how many items may be handled at once; a lower number takes effect as handlers end. Never switches."""
@@ -120,7 +124,7 @@ class WorkerPool(Generic[_T]):
     def _pump_soon(self) -> None:
         if self._queue and not self._pump_due:
             self._pump_due = True
-            self._loop.run_callback(self._pump)
+            self._pump_call = self._loop.run_callback(self._pump)
 
     def _pump(self) -> None:
         """Wake or start one worker, if there is work for it."""
@@ -129,7 +133,7 @@ class WorkerPool(Generic[_T]):
             return
         if time.monotonic() - self._polled_at > SLICE:
             self._pump_due = True
-            timer = self._loop.timer(0)
+            self._pump_call = timer = self._loop.timer(0)
             timer.start(self._after_poll, timer)
         elif self._idle:
             self._idle.pop().switch(None)
@@ -178,7 +182,9 @@ class WorkerPool(Generic[_T]):
         self.busy += 1
         try:
             while queue and not self._stopped and self.busy <= self.concurrency:
-                item = queue.popleft()
+                # No popleft(): a signal handler may raise as it returns, and the item would be lost.
+                item = queue[0]
+                del queue[0]
                 if queue and not self._pump_due:
                     self._pump_soon()
                 handle(item)
