@@ -61,9 +61,13 @@ from gnsq_like.wire.session import (
     Messages,
     Refused,
     Session,
+    State,
 )
 
 logger = logging.getLogger(__name__)
+
+
+_CONSUMING = {State.SUBSCRIBED, State.CLOSING}
 
 
 def _ignore(*_: object) -> None: ...
@@ -107,9 +111,10 @@ class Connection:
 
     :param address: "host:port", "[ipv6]:port" or "unix:/path"
     :param options: the connection's options; None for the defaults
-    :param on_messages: called with (connection, messages) after each read that completed messages, and once a second
-        with none; a message is (timestamp in ns, attempts, 16-byte id, body)
-    :param on_answers: called with (connection) after publishes, SUB or CLS were confirmed, once per read
+    :param on_messages: called with (connection, messages) after each read that completed messages; a message is
+        (timestamp in ns, attempts, 16-byte id, body)
+    :param on_answers: called with (connection) after publishes, SUB or CLS were confirmed, once per read, and once a
+        second after SUB
     :param on_error: called with (connection, error) when nsqd reports that a FIN, REQ or TOUCH failed; without it, that
         is logged
     :param on_close: called with (connection, error) when the connection has ended; error is None after :meth:`close`
@@ -241,7 +246,8 @@ class Connection:
         elif self.alive and self.lease is None:
             if not self._transport.is_watched:
                 self._transport.watch(self._take_in)
-            self._on_messages(self, [])
+            if self._session.state in _CONSUMING:
+                self._on_answers(self)
 
     def let_go(self, loop_lives: bool) -> None:
         """Close the descriptor and nothing else, in a forked child or after the end of its thread. Never switches.

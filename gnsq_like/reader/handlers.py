@@ -358,6 +358,10 @@ class Handlers:
         else:
             self._workers.put(messages, polled_at)
 
+    def look(self) -> None:
+        """Go on, if a signal handler that raised has interrupted this. Never switches."""
+        self._workers.look()
+
     def _need_no_look(self, messages: list[Message]) -> bool:
         """Whether nothing is to be done with each of them before it joins a batch, which checks its age."""
         if self.decode is not None or self._workers.waiting:

@@ -101,7 +101,7 @@ class Subscription:
         self._options = options
         self._flow = flow
         self._hooks = hooks
-        self._deliver = handlers.put
+        self._handlers = handlers
         self._run_callback: Callable[[Callable[[], None]], Any] = flow.hub_handle.hub.loop.run_callback
         self._thread = flow.hub_handle.thread
         #: Messages whose FIN is noted; in flight until it is accounted.
@@ -136,6 +136,7 @@ class Subscription:
             self.target.address,
             self._options,
             on_messages=self.receive,
+            on_answers=self._look,
             on_error=lambda connection, error: on_error(self, error),
             on_close=lambda connection, error: on_close(self, error),
         )
@@ -200,9 +201,6 @@ class Subscription:
 
     def receive(self, connection: Connection, raw_messages: list[RawMessage]) -> None:
         """The connection's ``on_messages``: the messages of one read. Never switches."""
-        if not raw_messages:
-            self._flow.look(self)
-            return
         now = connection.last_received_at
         count = len(raw_messages)
         messages = make_messages(raw_messages, self, now)
@@ -215,7 +213,7 @@ class Subscription:
         wants_plan = self.charge.received(count, now)
         self.level.received(count, self.charge.in_flight, now)
         # Handlers that do not block answer before flow control adjusts RDY, which needs no command then.
-        self._deliver(messages, now)
+        self._handlers.put(messages, now)
         self._flow.received(self, count, wants_plan)
 
     def stats(self) -> dict[str, int]:
@@ -268,13 +266,14 @@ class Subscription:
             try:
                 self._finish(finished, Outcome.HANDLED)
             except BaseException as exc:
-                self._interrupted(exc)
+                self.connection.end(exc)  # a signal handler has raised: its loss counts the rest
                 self.finished[:0] = [message for message in finished if message in self.in_flight]
                 raise
 
-    def _interrupted(self, exc: BaseException) -> None:
-        """A signal handler has raised where answers are counted: the connection ends, and the rest is counted then."""
-        self.connection.end(exc)
+    def _look(self, connection: Connection) -> None:
+        """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
+        self._handlers.look()
+        self._flow.look(self)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """REQ. Never switches."""
@@ -292,7 +291,7 @@ class Subscription:
             self._flow.answered(self, [message], [stamp], Outcome.FAILED if backoff else Outcome.REQUEUED)
             is_sent = self.connection.requeue(message._id, delay)
         except BaseException as exc:
-            self._interrupted(exc)
+            self.connection.end(exc)  # as above
             raise
         if is_sent:
             self._hooks.call("on_requeue", message, delay)

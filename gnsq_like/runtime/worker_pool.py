@@ -88,6 +88,11 @@ class WorkerPool(Generic[_T]):
         self._queue.extend(items)
         if polled_at > self._polled_at:
             self._polled_at = polled_at
+        if not self._pump_due:
+            self._pump_soon()
+
+    def look(self) -> None:
+        """Go on, if a signal handler that raised has interrupted the hub. Never switches."""
         if self._pump_due:
             call = self._pump_call
             self._pump_due = call is not None and (call.pending or getattr(call, "active", False))
