@@ -66,7 +66,7 @@ from gnsq_like.wire.session import (
 
 logger = logging.getLogger(__name__)
 
-
+#: From SUB's reply on.
 _CONSUMING = {State.SUBSCRIBED, State.CLOSING}
 
 

@@ -38,7 +38,8 @@ from gnsq_like.wire import commands, frames
 from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES, OK_ANSWER, Frame, FrameDecoder, RawMessage
 from gnsq_like.wire.negotiated import UPGRADES, Authorized, Negotiated
 
-#: What a command that nsqd replies to is registered with, and returned as when it is answered; told by identity.
+#: The token with which a command is registered if nsqd replies to it, and which is returned with the reply. Tokens are
+#: compared by identity.
 T = TypeVar("T")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import Running, running_nsqd
-from tests.support.scripts import run_script
+from tests.support.scripts import RAISING, run_script
 
 SCRIPT = """
     from gevent import monkey
@@ -103,45 +103,30 @@ def test_in_the_hub_a_publish_is_refused_before_it_is_sent_and_an_async_one_is_s
     assert line == "None 2"
 
 
-RAISING = """
-    from gevent import monkey
-    monkey.patch_all()
-    import logging, os, random, signal, sys
-    from gnsq_like import Producer
-    from gnsq_like.errors import NSQError
+PATCHED = """
+from gevent import monkey
+monkey.patch_all()
+"""
 
-    logging.disable()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # gevent reports what is raised in its hub
+PUBLISHING = """
+import sys
+from gnsq_like import Producer
 
-    class Late(Exception):
-        pass
+producer = Producer(sys.argv[1], batching=sys.argv[2] == "batching", timeout=60)
 
-    def handler(*_):
-        if armed:
-            raise Late
+def publish_six():
+    for _ in range(6):
+        producer.publish("t", b"x", timeout=0.2)
 
-    signal.signal(signal.SIGALRM, handler)
-    armed = False
-    producer = Producer(sys.argv[1], batching=sys.argv[2] == "batching", timeout=60)
-    draw = random.Random(1).random
-    interrupted = 0
-    while interrupted < 60:
-        armed = True
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 1e-6 + 0.0006 * draw())
-            for _ in range(6):
-                producer.publish("t", b"x", timeout=0.2)
-        except (Late, NSQError):  # an exception in the hub is gevent's, and ends no publish
-            interrupted += 1
-        finally:
-            armed = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        producer.publish("t", b"next")
-    print("done")
+interrupted = 0
+while interrupted < 60:
+    interrupted += interrupt(publish_six, 0.0006)
+    producer.publish("t", b"next")
+print("done")
 """
 
 
 @pytest.mark.parametrize("batching", ["single", "batching"])
 def test_a_signal_handler_that_raises_leaves_a_usable_connection_or_another(nsqd: Running, batching: str) -> None:
     """As SIGALRM timeouts do. The next publish waited for a minute, until nsqd missed a heartbeat."""
-    run_script(RAISING, nsqd.tcp_address, batching)
+    run_script(PATCHED + RAISING + PUBLISHING, nsqd.tcp_address, batching)

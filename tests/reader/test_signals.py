@@ -10,95 +10,58 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.daemons import Running, running_nsqd
-from tests.support.scripts import run_script
+from tests.support.scripts import RAISING, run_script
 
-START = """
-    import sys
-    if sys.argv[2] == "patched":
-        from gevent import monkey
-        monkey.patch_all()
-    import logging, os, random, signal, time
-    import gevent
-    from gnsq_like import NsqdHTTPClient, Producer, Reader
-    from gnsq_like.errors import NSQError
+PATCHED = """
+import sys
+if sys.argv[2] == "patched":
+    from gevent import monkey
+    monkey.patch_all()
+"""
 
-    logging.disable()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # gevent reports what is raised in its hub
+READER = """
+import gevent
+from gnsq_like import NsqdHTTPClient, Producer, Reader
 
-    class Late(Exception):
+def calm_down():  # gevent may throw what was raised in its hub into this greenlet a little later
+    for _ in range(3):
+        try:
+            gevent.sleep(0.05)
+        except Late:
+            pass
+
+handled = set()
+reader = Reader(
+    "t", "c", lambda message: handled.add(message.body), nsqd_tcp_addresses=sys.argv[1], max_in_flight=20,
+    max_backoff_duration=0, msg_timeout=1.0, max_redial_delay=0.1,
+)
+reader.start()
+"""
+
+CONSUMING = """
+client = NsqdHTTPClient(sys.argv[3])
+
+while raised < 40:
+    try:
+        client.multi_publish("t", [b"%d" % number for number in range(40)])
+    except (Late, NSQError):  # see calm_down
         pass
-
-    def handler(*_):
-        global raised
-        if armed:
-            raised += 1
-            raise Late
-
-    signal.signal(signal.SIGALRM, handler)
-    armed = False
-    raised = 0
-    draw = random.Random(1).random
-
-    def arm(seconds):
-        global armed
-        armed = True
-        signal.setitimer(signal.ITIMER_REAL, 1e-6 + seconds * draw())
-
-    def calm_down():  # gevent may throw what was raised in its hub into this greenlet a little later
-        for _ in range(3):
-            try:
-                gevent.sleep(0.05)
-            except Late:
-                pass
-
-    handled = set()
-    reader = Reader(
-        "t", "c", lambda message: handled.add(message.body), nsqd_tcp_addresses=sys.argv[1], max_in_flight=20,
-        max_backoff_duration=0, msg_timeout=1.0, max_redial_delay=0.1,
-    )
-    reader.start()
+    interrupt(lambda: gevent.sleep(0.006), 0.004)  # the hub consumes them, and the alarm comes meanwhile
+calm_down()
+client.publish("t", b"last")
+while b"last" not in handled or client.stats("t")["topics"][0]["channels"][0]["depth"]:
+    gevent.sleep(0.05)
+print("done")
 """
 
-CONSUMING = (
-    START
-    + """
-    client = NsqdHTTPClient(sys.argv[3])
-    while raised < 40:
-        try:
-            client.multi_publish("t", [b"%d" % number for number in range(40)])
-            arm(0.004)
-            gevent.sleep(0.006)
-        except (Late, NSQError):
-            pass
-        finally:
-            armed = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    calm_down()
-    client.publish("t", b"last")
-    while b"last" not in handled or client.stats("t")["topics"][0]["channels"][0]["depth"]:
-        gevent.sleep(0.05)
-    print("done")
+PUBLISHING = """
+producer = Producer(sys.argv[1], timeout=2)
+while raised < 150:
+    interrupt(lambda: producer.publish("t", b"x" * 1000), 0.003)
+calm_down()
+producer.publish("t", b"last")
+print("done")
 """
-)
-
-PUBLISHING = (
-    START
-    + """
-    producer = Producer(sys.argv[1], timeout=2)
-    while raised < 150:
-        try:
-            arm(0.003)
-            producer.publish("t", b"x" * 1000)
-        except (Late, NSQError):
-            pass
-        finally:
-            armed = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    calm_down()
-    producer.publish("t", b"last")
-    print("done")
-"""
-)
 
 
 @pytest.fixture
@@ -109,9 +72,9 @@ def nsqd() -> Iterator[Running]:
 
 @pytest.mark.parametrize("program", ["patched", "plain"])
 def test_a_reader_goes_on_whatever_a_signal_handler_that_raises_interrupts(nsqd: Running, program: str) -> None:
-    assert run_script(CONSUMING, nsqd.tcp_address, program, nsqd.http_address) == ["done"]
+    assert run_script(PATCHED + RAISING + READER + CONSUMING, nsqd.tcp_address, program, nsqd.http_address) == ["done"]
 
 
 @pytest.mark.parametrize("program", ["patched", "plain"])
 def test_each_publish_beside_a_reader_ends(nsqd: Running, program: str) -> None:
-    assert run_script(PUBLISHING, nsqd.tcp_address, program) == ["done"]
+    assert run_script(PATCHED + RAISING + READER + PUBLISHING, nsqd.tcp_address, program) == ["done"]

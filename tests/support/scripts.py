@@ -18,6 +18,44 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 _MOST_TIME = 150.0
 
 
+#: The beginning of a program in which a signal handler raises; it has imported nothing that would be patched too late.
+RAISING = """
+import logging, os, random, signal
+from gnsq_like.errors import NSQError
+
+logging.disable()
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # gevent reports what is raised in its hub
+
+class Late(Exception):
+    pass
+
+def handler(*_):
+    global raised
+    if armed:
+        raised += 1
+        raise Late
+
+signal.signal(signal.SIGALRM, handler)
+armed = False
+raised = 0
+draw = random.Random(1).random
+
+def interrupt(work, seconds):
+    "Call work(), with an alarm within so many seconds that raises; returns whether work was interrupted or failed."
+    global armed
+    armed = True
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1e-6 + seconds * draw())
+        work()
+        return False
+    except (Late, NSQError):  # an exception in the hub is gevent's, and ends no publish
+        return True
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
 def run_beside(command: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
     """``subprocess.run`` while this thread's greenlets go on; text by default, and no exception for a bad status.
 

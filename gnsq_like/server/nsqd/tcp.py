@@ -127,7 +127,7 @@ class NsqdClient(Connection):
 
     @contextmanager
     def excused(self) -> Iterator[None]:
-        """Context manager for a wait of nsqd's own: its time is not the client's, who has its responses before."""
+        """Context manager: while nsqd itself waits, the client's deadline is off. Its responses are written first."""
         self.output.flush()
         self._deadline_timer.cancel()
         yield

@@ -15,7 +15,7 @@ from gnsq_like.server.storage.queue_files import QueueFiles, count_records, cut_
 
 log = logging.getLogger("gnsq_like.nsqd")
 
-#: Numbers are nsqd's, of 64 bits; a longer one is none.
+#: nsqd's numbers have 64 bits, so longer ones do not match.
 _META = re.compile(rb"(-?\d{1,18})\n(\d{1,18}),(\d{1,18})\n(\d{1,18}),(\d{1,18})\n")
 
 
