@@ -36,6 +36,7 @@ reader = Reader(
     max_backoff_duration=0, msg_timeout=1.0, max_redial_delay=0.1,
 )
 reader.start()
+gevent.sleep(0)  # the hub begins here: gevent's hub is dead for good once something is raised in its first steps
 """
 
 CONSUMING = """
@@ -56,6 +57,7 @@ print("done")
 
 PUBLISHING = """
 producer = Producer(sys.argv[1], timeout=2)
+producer.publish("t", b"first")  # starts its thread: the standard library's thread objects survive no exception there
 while raised < 150:
     interrupt(lambda: producer.publish("t", b"x" * 1000), 0.003)
 calm_down()

@@ -20,11 +20,12 @@ _MOST_TIME = 150.0
 
 #: The beginning of a program in which a signal handler raises; it has imported nothing that would be patched too late.
 RAISING = """
-import logging, os, random, signal
+import logging, os, random, signal, sys, traceback
 from gnsq_like.errors import NSQError
 
 logging.disable()
 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # gevent reports what is raised in its hub
+sys.excepthook = lambda *raised: traceback.print_exception(*raised, file=sys.stdout)
 
 class Late(Exception):
     pass
