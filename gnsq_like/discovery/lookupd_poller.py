@@ -114,20 +114,23 @@ class LookupdPoller:
 
     def _run(self) -> None:
         while not self._stopped:
-            self._hurried = PendingReply()  # this round covers all losses so far
-            try:
-                self._round()
-            except ENDS:
-                raise
-            except BaseException:
-                # A bug; discovery must go on.
-                logger.exception("a round of discovery failed")
-            due = self._rounds.next_at(self._clock())
-            if self._hurried.wait(due - self._clock()):
-                due = min(due, self._rounds.began + delays.ROUND_SPACING)
-                gevent.sleep(max(LEAST_TIMEOUT, due - self._clock()))
+            for step in (self._round, self._wait):
+                try:
+                    step()
+                except ENDS:
+                    raise
+                except BaseException:
+                    # A bug, or a signal handler has raised; discovery must go on.
+                    logger.exception("a round of discovery failed")
+
+    def _wait(self) -> None:
+        due = self._rounds.next_at(self._clock())
+        if self._hurried.wait(due - self._clock()):
+            due = min(due, self._rounds.began + delays.ROUND_SPACING)
+            gevent.sleep(max(LEAST_TIMEOUT, due - self._clock()))
 
     def _round(self) -> None:
+        self._hurried = PendingReply()  # this round covers all losses so far
         self._rounds.began = self._clock()
         asked = [gevent.spawn(self._ask, client) for client in self._clients]
         nodes: dict[str, NsqdNode] = {}

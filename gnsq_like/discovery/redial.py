@@ -299,6 +299,10 @@ class Redialer(Generic[_A]):
         dialled.pause = PendingReply()
         try:
             dialled.pause.wait(dialled.not_before - self._clock())
+        except ENDS:
+            raise
+        except BaseException:
+            logger.exception("the wait for the next try was interrupted")  # by a signal handler that raises
         finally:
             dialled.pause = None
 

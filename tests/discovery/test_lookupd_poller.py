@@ -240,6 +240,7 @@ class Searched:
 
     :param listed: of a time, the ports; None if nsqlookupd does not answer
     :param lost: the time when the connection to port 1 is lost
+    :param interrupted: the time when a signal handler raises in the poller's greenlet
     """
 
     def __init__(
@@ -248,11 +249,13 @@ class Searched:
         listed: Callable[[float], str | None],
         lost: float | None = None,
         seconds: float = 300.0,
+        interrupted: float | None = None,
     ) -> None:
         self.rounds: list[float] = []
         self.dialled: list[float] = []
         lost_ones: Lost[Address] = Lost(RELIST_AFTER, lambda: cluster.now)
         first = parse_address("10.0.0.1:1")
+        greenlets: set[Any] = set()
 
         class Listing:
             url = "http://lookupd:4161"
@@ -268,6 +271,7 @@ class Searched:
                 pass
 
         def found(addresses: list[Address], complete: bool, began: float) -> float | None:
+            greenlets.add(gevent.getcurrent())
             lost_at = lost_ones.found(set(addresses), began)
             if first in addresses and first not in lost_ones and cluster.now > (lost or 0.0):
                 self.dialled.append(round(cluster.now, 1))
@@ -287,6 +291,9 @@ class Searched:
             gevent.sleep(lost - cluster.now)
             lost_ones.add(first)
             poller.hurry()
+        if interrupted is not None:
+            gevent.sleep(interrupted - cluster.now)
+            gevent.killall(greenlets, RuntimeError("raised by a signal handler"), block=False)
         gevent.sleep(seconds - cluster.now)
         poller.stop()
 
@@ -294,6 +301,11 @@ class Searched:
 @simulated(nsqds=0)
 def test_rounds_are_one_interval_apart(cluster: Cluster) -> None:
     assert Searched(cluster, lambda now: "1 2").rounds == [0, 60, 120, 180, 240]
+
+
+@simulated(nsqds=0)
+def test_a_round_begins_at_once_when_a_signal_handler_raises_between_two(cluster: Cluster) -> None:
+    assert Searched(cluster, lambda now: "1", interrupted=90.0).rounds == [0, 60, 90, 120, 180, 240]
 
 
 @simulated(nsqds=0)

@@ -29,6 +29,8 @@ class Scene:
         self.now = 1000.0
         self.connected: set[Address] = set()
         self.tries = 0
+        #: The greenlet that makes them.
+        self.trying: Any = None
         #: The next tries raise these, or return them.
         self.faults: list[BaseException] = []
         self.failures: list[Any] = []
@@ -45,6 +47,7 @@ class Scene:
 
     def connect(self, address: Address) -> NSQError | None:
         self.tries += 1
+        self.trying = gevent.getcurrent()
         if self.faults:
             fault = self.faults.pop(0)
             if isinstance(fault, NSQError):
@@ -194,6 +197,14 @@ def test_an_address_is_tried_again_whatever_a_try_raises(fault: BaseException) -
     scene.wait_until_connected()
     [(address, error)] = scene.failures
     assert (address, error.__cause__) == (str(ADDRESS), fault)
+
+
+def test_an_address_is_tried_at_once_when_a_signal_handler_raises_in_the_wait() -> None:
+    scene = Scene(longest=1000.0)
+    scene.faults = [ConnectionFailed("meant", str(ADDRESS))]
+    scene.list(ADDRESS)
+    scene.trying.kill(RuntimeError("raised by a signal handler"), block=False)
+    scene.wait_until_connected()
 
 
 def test_a_stop_ends_all_tries() -> None:
