@@ -57,10 +57,10 @@ class Oracles:
         self._over: dict[ReaderProgram, bool] = {}
         #: Since when Readers take nothing, and what they had received then.
         self._waiting: dict[ReaderProgram, tuple[float, int]] = {}
-        #: Since when Readers are to be connected to an nsqd.
-        self._wanted: dict[Daemon, float] = {}
+        #: Since when Readers are to be connected to an nsqd, for a topic.
+        self._wanted: dict[tuple[Daemon, str], float] = {}
         #: Since when it is not, although it should be.
-        self._missing: dict[tuple[ReaderProgram, Daemon], float] = {}
+        self._missing: dict[tuple[ReaderProgram, Daemon, str], float] = {}
         self._odd: Counter[ReaderProgram] = Counter()
         ledger.is_undisturbed = self._is_undisturbed
 
@@ -160,30 +160,33 @@ class Oracles:
         return _SETTLED + 2.5 * program.heartbeat_interval + 3.0 + 2 * program.max_redial_delay + discovery
 
     def _note_wanted(self, now: float) -> None:
-        """An nsqd may have its first message long after the last fault."""
+        """A topic may have its first message on an nsqd long after the last fault."""
         for daemon in self._cluster.nsqds:
-            if daemon.is_running and (not self._cluster.nsqlookupds or self._is_listed(daemon)):
-                self._wanted.setdefault(daemon, now)
-            else:
-                self._wanted.pop(daemon, None)
+            for topic in self._scenario.options["topics"]:
+                if daemon.is_running and (not self._cluster.nsqlookupds or self._is_listed(daemon, topic)):
+                    self._wanted.setdefault((daemon, topic), now)
+                else:
+                    self._wanted.pop((daemon, topic), None)
 
     def _check_connections(self, program: ReaderProgram, now: float) -> None:
         connected = program.reader.stats()["connections"]
         # A connection on which nsqd refused an answer is renewed, when its messages have been answered.
         renewal = self._scenario.options["msg_timeout"] + program.max_redial_delay + 2.0
-        for daemon, since in self._wanted.items():
-            key = program, daemon
-            if now - since <= self._patience(program) or any(daemon.tcp_address in address for address in connected):
+        for (daemon, topic), since in self._wanted.items():
+            key = program, daemon, topic
+            names = {daemon.tcp_address, f"{daemon.tcp_address}/{topic}"}
+            if now - since <= self._patience(program) or not names.isdisjoint(connected):
                 self._missing.pop(key, None)
             elif now - self._missing.setdefault(key, now) > renewal:
                 self._missing[key] = now + 1e6
                 quiet = now - (self.quiet_since or 0)
-                self._fail(f"{program.process.name}: not connected to {daemon}, {quiet:.1f} s after all faults")
+                self._fail(
+                    f"{program.process.name}: not connected to {daemon} for {topic}, {quiet:.1f} s after all faults"
+                )
 
-    def _is_listed(self, daemon: Daemon) -> bool:
-        """Whether an nsqlookupd lists a topic of it."""
-        wanted = set(self._scenario.options["topics"])
-        return bool(wanted & set(daemon.daemon.broker.topics)) and any(
+    def _is_listed(self, daemon: Daemon, topic: str) -> bool:
+        """Whether an nsqlookupd lists it for this topic."""
+        return topic in daemon.daemon.broker.topics and any(
             nsqlookupd.is_running for nsqlookupd in self._cluster.nsqlookupds
         )
 
@@ -218,7 +221,8 @@ class Oracles:
             if daemon.is_running:
                 for topic in daemon.daemon.broker.topics.values():
                     channel = topic.channels.get(CHANNEL)
-                    if channel is not None and channel.depth and not channel.paused:
+                    # Without a consumer, _check_connections says when there must be one.
+                    if channel is not None and channel.depth and channel.consumers and not channel.paused:
                         return True
         return False
 
