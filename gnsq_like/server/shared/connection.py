@@ -51,10 +51,11 @@ class Connection:
     """
 
     def __init__(self, sock: socket.socket, address: str, log: logging.Logger) -> None:
-        sock.setblocking(False)
         self.address = address
         self._log = log
         self._sock = sock
+        #: The socket without gevent, whose calls never wait.
+        self._bare = sock._sock
         self._readable = gevent.get_hub().loop.io(sock.fileno(), 1)
         self._greenlet = gevent.getcurrent()
         #: TLS and codec, from an upgrade on.
@@ -152,7 +153,7 @@ class Connection:
     def _is_at_its_end(self) -> bool:
         """Whether the client closed the connection, and all that it sent was read."""
         try:
-            return not self._sock.recv(1, socket.MSG_PEEK)
+            return not self._bare.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
@@ -202,7 +203,7 @@ class Connection:
             else:
                 socket.wait_read(self._sock.fileno(), max(0.0, deadline - time.monotonic()), TimeoutError())
             try:
-                data = self._sock.recv(_READ_BYTES)
+                data: bytes = self._bare.recv(_READ_BYTES)
             except BlockingIOError:
                 continue
             except OSError:
