@@ -86,29 +86,25 @@ class Commands:
             client.waits_since = time.monotonic()
             while not requests.held_bytes:
                 client.receive()
-            ids = requests.take_fins()
-            if ids:
-                self._check_state(b"FIN")
+            lacks_tls = self._requires_tls and not client.has_tls
+            if client.consumer is not None and (ids := requests.take_fins()):
                 self._finish(ids)
                 continue
-            topic, bodies = requests.take_pubs(PORTION, self._options.max_msg_size)
-            if bodies:
-                self._check_state(b"PUB")
-                self._publish_all(topic, bodies)
-                continue
+            if not lacks_tls:
+                topic, bodies = requests.take_pubs(PORTION, self._options.max_msg_size)
+                if bodies:
+                    self._publish_all(topic, bodies)
+                    continue
             words = client.take_line()
             command = words[0]
-            self._check_state(command)
-            if command not in _COMMANDS:
+            if lacks_tls and command != b"IDENTIFY":
+                raise Fatal(b"E_INVALID", b"cannot %b in current state (TLS required)" % command)
+            known = _COMMANDS.get(command)
+            if known is None:
                 raise Fatal(b"E_INVALID", b"invalid command " + command)
-            _COMMANDS[command].execute(self, words)
-
-    def _check_state(self, command: bytes) -> None:
-        if self._requires_tls and command != b"IDENTIFY" and not self._client.has_tls:
-            raise Fatal(b"E_INVALID", b"cannot %b in current state (TLS required)" % command)
-        known = _COMMANDS.get(command)
-        if known is not None and self._client.state not in known.states:
-            raise Fatal(b"E_INVALID", b"cannot %b in current state" % command)
+            if client.state not in known.states:
+                raise Fatal(b"E_INVALID", b"cannot %b in current state" % command)
+            known.execute(self, words)
 
     # -- handshake -----------------------------------------------------------------------------------
 
