@@ -160,16 +160,6 @@ class Broker:
 
     # -- clients -------------------------------------------------------------------------------------
 
-    def publish(self, topic_name: str, bodies: list[bytes], now: float, now_ns: int, defer: float = 0.0) -> Topic:
-        """Accept messages.
-
-        :param defer: seconds for which each channel defers them
-        :raises DiskError: if they must go to disk and cannot; then none is accepted
-        """
-        topic = self.topic(topic_name)
-        topic.publish(bodies, defer, now, now_ns)
-        return topic
-
     def subscribe(
         self,
         topic_name: str,

@@ -7,6 +7,8 @@ this one continues in the next tick: ids stay unique and growing, without a wait
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Protocol
 
 #: A tick is 2**20 ns, about a millisecond.
@@ -61,29 +63,22 @@ class MessageIds:
     def __init__(self, node_id: int) -> None:
         self._node = node_id
         self._tick = 0
-        #: The next sequence number in ``_tick``, and what the tick's ids begin with.
-        self._sequence = 0
-        self._begin = b""
-        self._enter(0)
+        #: The ids of the tick that have not been used.
+        self._left: Iterator[bytes] = iter(())
 
     def make(self, count: int, now_ns: int) -> list[bytes]:
         """The next ``count`` ids, at the wall clock's ``now_ns``."""
         tick = now_ns >> _TICK_BITS
         if tick > self._tick:
             self._enter(tick)
-        ids: list[bytes] = []
-        while count:
-            begin = self._begin
-            made = [begin + end for end in _SEQUENCE[self._sequence : self._sequence + count]]
-            ids += made
-            count -= len(made)
-            self._sequence += len(made)
-            if self._sequence == len(_SEQUENCE):
-                self._enter(self._tick + 1)
+        ids = list(islice(self._left, count))
+        while len(ids) < count:
+            self._enter(self._tick + 1)
+            ids += islice(self._left, count - len(ids))
         return ids
 
     def _enter(self, tick: int) -> None:
         self._tick = tick
-        self._sequence = 0
         # Ticks before the epoch are negative; like nsqd, this keeps the low 64 bits, of which the sequence has 12.
-        self._begin = b"%013x" % (((tick - _EPOCH) << _NODE_BITS | self._node) & 0xFFFFFFFFFFFFF)
+        begin = b"%013x" % (((tick - _EPOCH) << _NODE_BITS | self._node) & 0xFFFFFFFFFFFFF)
+        self._left = map(begin.__add__, _SEQUENCE)

@@ -71,7 +71,7 @@ class Queue(Protocol):
 QueueMaker = Callable[[str, bool], Queue]
 
 
-class MemoryQueue:
+class MemoryQueue(deque[Message]):
     """A queue in memory.
 
     :param bound: how many messages :meth:`trim` leaves; it drops the newest above that, as nsqd does with
@@ -82,35 +82,25 @@ class MemoryQueue:
     backend_depth = 0
 
     def __init__(self, bound: int | None = None) -> None:
+        super().__init__()
         self._bound = bound
-        self._messages: deque[Message] = deque()
 
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def put(self, messages: Sequence[Message]) -> None:
-        self._messages.extend(messages)
-
-    keep = put
+    put = keep = deque.extend
+    discard = deque.clear
 
     def settle(self) -> None:
         pass
 
     def take(self, count: int, max_bytes: int) -> list[Message]:
-        return _take(self._messages, count, max_bytes)
+        return _take(self, count, max_bytes)
 
     def trim(self) -> None:
         if self._bound is not None:
-            while len(self._messages) > self._bound:
-                self._messages.pop()
-
-    def clear(self) -> None:
-        self._messages.clear()
-
-    discard = clear
+            while len(self) > self._bound:
+                self.pop()
 
     def close(self, others: Iterable[Message] = ()) -> int:
-        self._messages.clear()
+        self.clear()
         return 0  # where there is no disk, none was promised
 
 

@@ -7,6 +7,7 @@ its error frame; after any other error the next command follows.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -32,22 +33,18 @@ _COMMANDS_AT_ONCE = 16
 
 
 @lru_cache(maxsize=4096)
-def _valid_name(name: bytes) -> str | None:
-    text = name.decode("latin-1")
-    return text if is_valid_name(text) else None
-
-
-def _topic_name(command: bytes, word: bytes) -> str:
-    topic = _valid_name(word)
-    if topic is None:
-        raise Fatal(b"E_BAD_TOPIC", b"%b topic name %b is not valid" % (command, gotext.quote(word)))
-    return topic
+def _name(code: bytes, what: bytes, word: bytes) -> str:
+    """A topic's or channel's name; raises Fatal with ``code`` if it is not valid."""
+    name = word.decode("latin-1")
+    if not is_valid_name(name):
+        raise Fatal(code, b"%b name %b is not valid" % (what, gotext.quote(word)))
+    return name
 
 
 def _publish_topic(command: bytes, words: list[bytes], words_needed: int) -> str:
     if len(words) < words_needed:
         raise Fatal(b"E_INVALID", b"%b insufficient number of parameters" % command)
-    return _topic_name(command, words[1])
+    return _name(b"E_BAD_TOPIC", command + b" topic", words[1])
 
 
 def _message_id(command: bytes, words: list[bytes], words_needed: int) -> bytes:
@@ -86,32 +83,28 @@ class Commands:
             executed += 1
             if not executed & (_COMMANDS_AT_ONCE - 1):
                 client.share_loop()
-            client.expect_command()
+            client.waits_since = time.monotonic()
             while not requests.held_bytes:
                 client.receive()
-            ids = requests.take_fins()
-            if ids:
-                self._check_state(b"FIN")
+            lacks_tls = self._requires_tls and not client.has_tls
+            if client.consumer is not None and (ids := requests.take_fins()):
                 self._finish(ids)
                 continue
-            topic, bodies = requests.take_pubs(PORTION, self._options.max_msg_size)
-            if bodies:
-                self._check_state(b"PUB")
-                self._publish_all(topic, bodies)
-                continue
+            if not lacks_tls:
+                topic, bodies = requests.take_pubs(PORTION, self._options.max_msg_size)
+                if bodies:
+                    self._publish_all(topic, bodies)
+                    continue
             words = client.take_line()
             command = words[0]
-            self._check_state(command)
-            if command not in _COMMANDS:
+            if lacks_tls and command != b"IDENTIFY":
+                raise Fatal(b"E_INVALID", b"cannot %b in current state (TLS required)" % command)
+            known = _COMMANDS.get(command)
+            if known is None:
                 raise Fatal(b"E_INVALID", b"invalid command " + command)
-            _COMMANDS[command].execute(self, words)
-
-    def _check_state(self, command: bytes) -> None:
-        if self._requires_tls and command != b"IDENTIFY" and not self._client.has_tls:
-            raise Fatal(b"E_INVALID", b"cannot %b in current state (TLS required)" % command)
-        known = _COMMANDS.get(command)
-        if known is not None and self._client.state not in known.states:
-            raise Fatal(b"E_INVALID", b"cannot %b in current state" % command)
+            if client.state not in known.states:
+                raise Fatal(b"E_INVALID", b"cannot %b in current state" % command)
+            known.execute(self, words)
 
     # -- handshake -----------------------------------------------------------------------------------
 
@@ -149,10 +142,8 @@ class Commands:
             raise Fatal(b"E_INVALID", b"cannot SUB with heartbeats disabled")
         if len(words) < 3:
             raise Fatal(b"E_INVALID", b"SUB insufficient number of parameters")
-        topic = _topic_name(b"SUB", words[1])
-        channel = _valid_name(words[2])
-        if channel is None:
-            raise Fatal(b"E_BAD_CHANNEL", b"SUB channel name %b is not valid" % gotext.quote(words[2]))
+        topic = _name(b"E_BAD_TOPIC", b"SUB topic", words[1])
+        channel = _name(b"E_BAD_CHANNEL", b"SUB channel", words[2])
         self._permissions.check(b"SUB", topic, channel)
         try:
             client.consumer = self._broker.subscribe(
@@ -224,7 +215,7 @@ class Commands:
 
     def _publish_all(self, word: bytes, bodies: list[bytes]) -> None:
         """Several PUBs to one topic. If they are refused, none is accepted: an error ends the connection."""
-        topic = _topic_name(b"PUB", word)
+        topic = _name(b"E_BAD_TOPIC", b"PUB topic", word)
         self._permissions.check(b"PUB", topic)
         self._publish(b"PUB", topic, bodies, answers=len(bodies))
         if len(bodies) >= _COMMANDS_AT_ONCE:
@@ -263,10 +254,7 @@ class Commands:
     def mpub(self, words: list[bytes]) -> None:
         if len(words) < 2:
             raise Fatal(b"E_INVALID", b"MPUB insufficient number of parameters")
-        topic = _valid_name(words[1])
-        if topic is None:  # nsqd repeats the code here
-            detail = b"E_BAD_TOPIC MPUB topic name %b is not valid" % gotext.quote(words[1])
-            raise Fatal(b"E_BAD_TOPIC", detail)
+        topic = _name(b"E_BAD_TOPIC", b"E_BAD_TOPIC MPUB topic", words[1])  # nsqd repeats the code here
         self._permissions.check(b"MPUB", topic)
         self._broker.topic(topic)
         take_size(self._client, b"MPUB", BODY, self._options.max_body_size)

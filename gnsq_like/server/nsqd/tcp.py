@@ -62,8 +62,8 @@ class NsqdClient(Connection):
         #: Messages published, by topic.
         self.publish_counts: dict[str, int] = {}
         self._heartbeat = Timer(self._send_heartbeat)
-        #: When the next command must have come, by ``monotonic``, and the timer that checks it from time to time.
-        self._deadline = 0.0
+        #: Since when, by ``monotonic``, the next command is waited for, whatever it is; and what limits the wait.
+        self.waits_since = 0.0
         self._deadline_timer = Timer(self._check_deadline)
 
     # -- life ----------------------------------------------------------------------------------------
@@ -135,16 +135,12 @@ class NsqdClient(Connection):
 
     def _watch_commands(self) -> None:
         if interval := self.settings.heartbeat_interval:
-            self.expect_command()
+            self.waits_since = time.monotonic()
             self._deadline_timer.set(2 * interval)
-
-    def expect_command(self) -> None:
-        """Start the time within which the next command must come; any command counts."""
-        self._deadline = time.monotonic() + 2 * self.settings.heartbeat_interval
 
     def _check_deadline(self) -> None:
         # The timer is not set anew for each command, so there may have been some since.
-        left = self._deadline - time.monotonic()
+        left = self.waits_since + 2 * self.settings.heartbeat_interval - time.monotonic()
         if left > 0:
             self._deadline_timer.set(left)
         elif self.output.held_up:

@@ -73,13 +73,15 @@ class Ticker:
 class Output:
     """The writing side of one connection.
 
-    :param sock: a gevent socket that does not block
+    :param sock: a gevent socket
     :param on_held_up: called with True when the socket accepts no more, with False when it does again
     :param on_broken: called once, when writing fails
     """
 
     def __init__(self, sock: socket.socket, on_held_up: Callable[[bool], None], on_broken: Callable[[], None]) -> None:
         self._sock = sock
+        #: The socket without gevent, whose calls never wait.
+        self._bare = sock._sock
         self._on_held_up = on_held_up
         self._on_broken = on_broken
         #: The most bytes in the buffer; 1 for no buffer.
@@ -121,9 +123,10 @@ class Output:
         elif self._buffered > self.size:
             joined = b"".join(self._buffer)
             end = len(joined) - len(joined) % self.size
+            self._buffer = [joined[:end]]
+            self.flush()
             self._buffer = [joined[end:]]
             self._buffered = len(joined) - end
-            self._write(joined[:end])
 
     def flush(self) -> None:
         """Write all that is buffered. Never switches."""
@@ -132,7 +135,13 @@ class Output:
             self._buffer.clear()
             self._buffered = 0
             self.flush_is_owed = False
-            self._write(data)
+            if self.encode is not None and not self._closed:
+                try:
+                    data = self.encode(data)
+                except ProtocolError:  # TLS is broken
+                    self.close()
+                    self._on_broken()
+            self.write_wire(data)
 
     def flush_and_rest(self) -> None:
         """Flush, and wait for no tick: the client can be sent nothing more for now."""
@@ -155,18 +164,6 @@ class Output:
         if self._drainer is not None and self._drainer is not gevent.getcurrent():
             self._drainer.kill(block=False)
 
-    def _write(self, data: bytes) -> None:
-        if self._closed:
-            return
-        if self.encode is not None:
-            try:
-                data = self.encode(data)
-            except ProtocolError:  # TLS is broken
-                self.close()
-                self._on_broken()
-                return
-        self.write_wire(data)
-
     def write_wire(self, data: bytes) -> None:
         """Write encoded bytes, behind everything written before. Never switches."""
         if self._closed or not data:
@@ -185,7 +182,7 @@ class Output:
     def _send_now(self, data: bytes | memoryview) -> int:
         """Send what the socket accepts at once; returns how many bytes. After an error, 0, and the output is closed."""
         try:
-            return int(self._sock.send(data))
+            return int(self._bare.send(data))
         except BlockingIOError:
             return 0
         except OSError:

@@ -8,7 +8,6 @@ more bytes; so all commands of one read are executed together, unless they take 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
 import gevent
@@ -51,11 +50,13 @@ class Connection:
     """
 
     def __init__(self, sock: socket.socket, address: str, log: logging.Logger) -> None:
-        sock.setblocking(False)
         self.address = address
         self._log = log
         self._sock = sock
-        self._readable = gevent.get_hub().loop.io(sock.fileno(), 1)
+        #: The socket without gevent, whose calls never wait.
+        self._bare = sock._sock
+        self._hub = gevent.get_hub()
+        self._readable = self._hub.loop.io(sock.fileno(), 1)
         self._greenlet = gevent.getcurrent()
         #: TLS and codec, from an upgrade on.
         self.layers: CodecStack | None = None
@@ -152,7 +153,7 @@ class Connection:
     def _is_at_its_end(self) -> bool:
         """Whether the client closed the connection, and all that it sent was read."""
         try:
-            return not self._sock.recv(1, socket.MSG_PEEK)
+            return not self._bare.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
@@ -188,21 +189,20 @@ class Connection:
         if data:
             self.requests.feed(data)
 
-    def receive_wire(self, deadline: float | None = None) -> bytes:
+    def receive_wire(self) -> bytes:
         """Bytes as they come over the wire. Always switches.
 
-        :param deadline: in monotonic seconds; None for none
         :raises EOFError: if the client closed the connection
-        :raises TimeoutError: if nothing came before the deadline
         """
-        hub = gevent.get_hub()
         while True:
-            if deadline is None:
-                hub.wait(self._readable)
-            else:
-                socket.wait_read(self._sock.fileno(), max(0.0, deadline - time.monotonic()), TimeoutError())
+            # As hub.wait, but for its check that nothing else has resumed this greenlet, which would do no harm here.
+            self._readable.start(self._greenlet.switch)
             try:
-                data = self._sock.recv(_READ_BYTES)
+                self._hub.switch()
+            finally:
+                self._readable.stop()
+            try:
+                data: bytes = self._bare.recv(_READ_BYTES)
             except BlockingIOError:
                 continue
             except OSError:

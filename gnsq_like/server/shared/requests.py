@@ -27,9 +27,10 @@ MAX_LINE_BYTES = 16384
 LEAST_MPUB_ENTRY = 5
 
 _INT32 = struct.Struct(">i")
-# Lines with a space or CR before the newline are left to take_line, which handles them.
+# Lines with a space or CR before the newline, or too long a name, are left to take_line, which handles them.
 _FIN_RUN = re.compile(rb"(?:FIN [^ \n]{15}[^ \r\n]\n)+")
 _FIN_LINE = struct.Struct("4x16sx")
+_PUB_LINE = re.compile(rb"PUB [^ \r\n]{1,64}\n")
 
 
 class LineTooLong(ProtocolError):
@@ -97,10 +98,7 @@ class Requests:
 
     def take_fins(self) -> list[bytes]:
         """The message ids of the FIN lines that come next, as far as they are simple and complete."""
-        data, position = self._data, self._position
-        if not data.startswith(b"FIN ", position):
-            return []
-        run = _FIN_RUN.match(data, position)
+        run = _FIN_RUN.match(self._data, self._position)
         if run is None:
             return []
         lines = run.group()
@@ -115,11 +113,10 @@ class Requests:
         """
         data, position = self._data, self._position
         bodies: list[bytes] = []
-        if not data.startswith(b"PUB ", position):
+        first = _PUB_LINE.match(data, position)
+        if first is None:
             return b"", bodies
-        line = data[position : data.find(b"\n", position, position + MAX_LINE_BYTES) + 1]
-        if line.count(b" ") != 1 or line.endswith(b"\r\n"):
-            return b"", bodies
+        line = first.group()
         while data.startswith(line, position) and len(bodies) < most:
             start = position + len(line) + 4
             if start > len(data):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import ssl
-import time
 from collections.abc import Mapping
 from typing import Any
 
+import gevent
 from gevent.ssl import SSLContext
 
 from gnsq_like.errors import InvalidOption, TLSError
@@ -102,15 +102,15 @@ def shake_hands(connection: Connection, context: ssl.SSLContext) -> Tls:
 
     :raises HandshakeFailed: TLS's alert, if there is one, has been written then
     """
-    deadline = time.monotonic() + HANDSHAKE_TIMEOUT
     tls = Tls(context, server_side=True)
     try:
-        received = connection.receive_wire(deadline)
-        if received[0] not in _FIRST_BYTES:
-            raise HandshakeFailed("tls: first record does not look like a TLS handshake")
-        while not tls.handshake(received):
-            connection.output.write_wire(tls.take_output())
-            received = connection.receive_wire(deadline)
+        with gevent.Timeout(HANDSHAKE_TIMEOUT, TimeoutError):
+            received = connection.receive_wire()
+            if received[0] not in _FIRST_BYTES:
+                raise HandshakeFailed("tls: first record does not look like a TLS handshake")
+            while not tls.handshake(received):
+                connection.output.write_wire(tls.take_output())
+                received = connection.receive_wire()
     except TLSError as exc:
         raise HandshakeFailed(f"tls: {exc.detail}") from exc
     except TimeoutError:

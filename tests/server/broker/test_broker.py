@@ -55,7 +55,9 @@ class World:
         self.changes.append((topic.name, channel.name if channel else None, exists))
 
     def publish(self, *bodies: bytes, topic: str = "t", defer: float = 0.0) -> Topic:
-        return self.broker.publish(topic, list(bodies), self.now, WALL_NS, defer)
+        found = self.broker.topic(topic)
+        found.publish(list(bodies), defer, self.now, WALL_NS)
+        return found
 
     def subscribe(
         self, channel: str = "c", topic: str = "t", rdy: int = 0, sample_rate: int = 0, distance: int = ELSEWHERE
@@ -204,7 +206,7 @@ def test_sampling_keeps_what_a_random_number_allows() -> None:
     broker = Broker(NsqdOptions(), random=lambda: next(numbers))
     consumer = broker.subscribe("t", "c", NOBODY, 60.0, 20, 0.0)
     consumer.set_ready(10)
-    broker.publish("t", [b"kept", b"kept too", b"gone", b"gone too"], 0.0, WALL_NS)
+    broker.topic("t").publish([b"kept", b"kept too", b"gone", b"gone too"], 0.0, 0.0, WALL_NS)
     ((_, messages),) = broker.work(0.0)
     assert [message.body for message in messages] == [b"kept", b"kept too"]
     assert (consumer.channel.depth, consumer.in_flight_count) == (0, 2)

@@ -124,7 +124,7 @@ def test_what_cannot_be_read_now_is_delivered_later(tmp_path: Path) -> None:
     disk = Disk(tmp_path, bound=0)
     broker = Broker(NsqdOptions(), make_queue=disk.make_queue)
     consumer = broker.subscribe("t", "c", NOBODY, 60.0, 0, 0.0)
-    broker.publish("t", [b"a", b"b"], 0.0, 1)
+    broker.topic("t").publish([b"a", b"b"], 0.0, 0.0, 1)
     consumer.set_ready(5)
     with no_files():
         assert broker.work(0.0) == []

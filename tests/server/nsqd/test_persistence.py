@@ -290,7 +290,7 @@ os.chdir({str(tmp_path)!r})
 from gnsq_like.server import Nsqd
 nsqd = Nsqd(tcp_address="127.0.0.1:0", http_address="", mem_queue_size=0)
 nsqd.start()
-nsqd.broker.publish("t", [b"x"] * 100, 0.0, 0)
+nsqd.broker.topic("t").publish([b"x"] * 100, 0.0, 0.0, 0)
 nsqd.stop()
 """
     subprocess.run([sys.executable, "-c", script], check=True)
