@@ -124,6 +124,7 @@ def test_a_reader_whose_thread_has_ended_can_be_stopped_and_started_again(connec
             lambda message: got.set(),
             on_finish=finished.append,
             nsqd_tcp_addresses=nsqd.tcp_address,
+            heartbeat_interval=60,  # nsqd itself ends no connection while this test waits
         )
 
         def start():
