@@ -180,8 +180,7 @@ class Batching:
     def _close(self, batch: PublishBatch) -> None:
         """Send a batch. Never switches."""
         try:
-            if self._open.get(batch.topic) is batch:
-                del self._open[batch.topic]
+            self._open.pop(batch.topic, None)
             if batch.linger is not None:
                 batch.linger.cancel()
             if len(batch.members) == 1:
@@ -190,8 +189,7 @@ class Batching:
                 return
             self._submit(batch, time.monotonic())
         except BaseException:  # a signal handler has raised: nobody else would complete it
-            if self._open.get(batch.topic) is batch:
-                del self._open[batch.topic]
+            self._open.pop(batch.topic, None)
             batch.settle(batch.too_late())
             raise
 
@@ -204,7 +202,7 @@ class Batching:
         member.carrier = None
         if member.is_abandoned:
             member.settle(NotSent("its caller is gone"))
-        elif not member.done:
+        else:  # one that is done is not written
             member.command = self.encoder.pub_of(member.topic, member.body)
             self.watch(member)
             self._submit(member, time.monotonic())

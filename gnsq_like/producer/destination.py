@@ -167,8 +167,7 @@ class Destination:
         except BaseException as exc:
             # For instance a Timeout in auth_secret or server_hostname.
             logger.exception("unexpected error while connecting to %s", self.name)
-            if connection is not self.connection:
-                connection.close()  # else nobody would
+            connection.close()  # else nobody would
             self._failed(ConnectionFailed.unexpected(self.name, exc))
         else:
             if self.wanted:

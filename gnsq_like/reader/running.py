@@ -357,9 +357,11 @@ class Running:
 
     def steer(self) -> None:
         """Apply the settings that were changed. From any thread; never switches."""
+        if self.state != "running":
+            return  # also in a forked child: the next start applies them
         if not self.hub_handle.here:
             self.hub_handle.call(self.steer)
-        elif self.state == "running":
+        else:
             self.flow.steered()
             self.handlers.set_concurrency(self._setup.concurrency)
 
@@ -374,7 +376,7 @@ class Running:
             self.hub_handle.call(self.stop_soon, timeout)
         elif self._stop is not None:
             self._stop.hasten(time.monotonic() + timeout)
-        elif not self.stopped.done:
+        else:
             self._stop = Stop(self._setup.name, self.flow, self.handlers, time.monotonic() + timeout)
             self._subscriptions.is_stopping = True
             self._stop.begin(list(self._table.values()))

@@ -8,10 +8,7 @@ thread (:func:`background`); the test kit's daemons and proxies also run in such
 from __future__ import annotations
 
 import logging
-import threading
 from typing import Any
-
-from gevent import monkey
 
 from gnsq_like.errors import NotRunning
 from gnsq_like.runtime import native, owner
@@ -51,11 +48,7 @@ class HubThread:
             self._failure = None
             started = native.allocate_lock()
             started.acquire()
-            if monkey.is_module_patched("threading"):
-                native.start_new_thread(self._live, (started,))
-            else:
-                # Started by threading, which otherwise registers a dummy thread object and never removes it.
-                threading.Thread(target=self._live, args=(started,), name=self._name, daemon=True).start()
+            native.start_thread(self._live, started, self._name)
             is_ready = started.acquire(True, _START_TIMEOUT)
             if self._failure is not None:
                 raise self._failure

@@ -16,6 +16,7 @@ each first publish.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,15 @@ allocate_lock: Any = monkey.get_original("_thread", "allocate_lock")
 #: The classes ``RLock`` and ``local``.
 RLock: Any = monkey.get_original("_thread", "RLock")
 local: Any = monkey.get_original("_thread", "_local")
+
+
+def start_thread(function: Callable[[Any], object], argument: object, name: str) -> None:
+    """Start a thread of the operating system. May block briefly. RuntimeError if there are no threads left."""
+    if monkey.is_module_patched("threading"):
+        start_new_thread(function, (argument,))
+    else:
+        # By threading, which otherwise registers a dummy thread object once the thread logs, and never removes it.
+        threading.Thread(target=function, args=(argument,), name=name, daemon=True).start()
 
 
 def monotonic() -> float:

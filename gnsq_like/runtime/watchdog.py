@@ -51,7 +51,7 @@ class Watchdog:
         self._ended = native.allocate_lock()
         self._ended.acquire()
         try:
-            native.start_new_thread(self._watch, (self._ended,))
+            native.start_thread(self._watch, self._ended, f"{self._name}: watchdog")
         except RuntimeError as exc:  # out of threads, which is no reason not to consume
             logger.warning("%s: a blocked hub will not be reported: %s", self._name, exc)
 

@@ -102,7 +102,7 @@ def test_all_leaves_in_order_whatever_the_kernel_takes(steps: list[tuple[str, by
     pipe.close()
 
 
-def test_a_signal_handler_may_put_while_a_write_is_made() -> None:
+def test_what_interrupts_a_write_may_put() -> None:
     """What it puts goes after that, and nothing is lost or written twice."""
 
     class Interrupted(Pipe):

@@ -235,6 +235,25 @@ def test_the_jitter_is_drawn_anew_for_each_round(lookupd):
     poller.stop()
 
 
+def test_a_round_that_fails_is_followed_by_others_and_one_may_end_them(lookupd, caplog):
+    rounds: list[bool] = []
+    stopped: list[bool] = []
+
+    def found(addresses: list[Address], complete: bool, began: float) -> None:
+        rounds.append(complete)
+        if len(rounds) == 1:
+            raise RuntimeError("meant")
+        poller.stop()
+        stopped.append(True)  # which has not ended this greenlet
+
+    options = DiscoveryOptions(lookupd_poll_interval=0.05)
+    poller = LookupdPoller(make_clients([lookupd.address], options), options, AllNsqds(found), on_error=lambda *_: None)
+    poller.start()
+    wait_for(lambda: len(lookupd.asked) == 2 and poller._greenlet is not None and poller._greenlet.dead)
+    assert "a round of discovery failed" in caplog.text
+    assert stopped
+
+
 class Searched:
     """When a Reader asks, in virtual time and without jitter, if these ports are listed, and what it dials then.
 

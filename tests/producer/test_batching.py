@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from typing import Any
 
 import gevent
@@ -10,6 +11,8 @@ import pytest
 
 from gnsq_like import Producer
 from gnsq_like.errors import InvalidBody, InvalidName, NotSent, OutcomeUnknown, PublishRefused
+from gnsq_like.producer.batching import Batching, Member
+from gnsq_like.producer.encoder import Encoder
 from tests.support.daemons import KINDS, running_nsqd
 from tests.support.hub import settle
 from tests.support.nsqds import identified, run_out_of_time
@@ -201,6 +204,76 @@ def test_a_member_out_of_time_is_left_out(nsqd):
     assert take_batch(server)[1] == [b"patient"]
     server.send(OK)
     patient.get(timeout=PATIENCE)
+    producer.close()
+
+
+def test_a_batch_without_members_is_not_sent(nsqd):
+    producer = make(nsqd)
+    waiting = start(producer, 2)
+    server = nsqd.accept()  # as above
+    gevent.killall(waiting)
+    server.identify(version="1.3.0")
+    waiting = start(producer, 1, "next")
+    assert take_batch(server)[0] == b"next"
+    server.send(OK)
+    gevent.joinall(waiting, raise_error=True, timeout=PATIENCE)
+    assert producer.stats()["not_sent"] == 2
+    producer.close()
+
+
+def test_members_out_of_time_together_end_their_batch(nsqd):
+    producer = make(nsqd)
+    waiting = start(producer, 2)
+    peer = identified(nsqd)
+    take_batch(peer)
+    run_out_of_time(producer)
+    gevent.joinall(waiting, timeout=PATIENCE)
+    assert [type(greenlet.exception) for greenlet in waiting] == [OutcomeUnknown] * 2
+    peer.send(OK)  # belongs to nobody
+    waiting = start(producer, 1)
+    assert take_batch(peer)[1] == numbers(1)
+    peer.send(OK)
+    gevent.joinall(waiting, raise_error=True, timeout=PATIENCE)
+    producer.close()
+
+
+def test_a_member_nobody_waits_for_is_not_sent_again_after_a_refusal(nsqd):
+    producer = make(nsqd)
+    hasty = gevent.spawn(producer.publish, "t", b"hasty", timeout=PATIENCE / 2)
+    waiting = start(producer, 3)
+    peer = identified(nsqd)
+    take_batch(peer)
+    waiting[1].kill()
+    run_out_of_time(producer, PATIENCE / 2)
+    with pytest.raises(OutcomeUnknown):
+        hasty.get(timeout=PATIENCE)
+    peer.error("E_BAD_MESSAGE MPUB message too big 3 > 2")
+    peer.close()
+    peer = identified(nsqd)
+    for body in (b"0", b"2"):
+        assert take_batch(peer)[1] == [body]
+        peer.send(OK)
+    gevent.joinall(waiting, timeout=PATIENCE)
+    stats = producer.stats()
+    assert [stats[name] for name in ("confirmed", "unknown", "not_sent")] == [2, 1, 1]
+    producer.close()
+
+
+def test_members_whose_batch_is_interrupted_as_it_leaves_are_settled(nsqd):
+    """By a signal handler that raises."""
+
+    def submit(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    producer = make(nsqd)
+    pool = producer._started().pool
+    batching = Batching(pool, producer.options, Encoder(producer.options), submit)
+    members = [Member(pool, "t", b"x", time.monotonic() + PATIENCE) for _ in range(2)]
+    batching.add(list(members))
+    with pytest.raises(KeyboardInterrupt):
+        batching.flush()
+    assert [type(member.error) for member in members] == [NotSent] * 2
+    assert batching.held == 0
     producer.close()
 
 

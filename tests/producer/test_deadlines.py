@@ -115,7 +115,7 @@ def test_what_is_done_behind_an_earlier_one_out_of_order_is_forgotten_too(queue:
 
 
 @pytest.mark.parametrize("early", [False, True], ids=["in the line", "in the heap"])
-def test_an_expiry_that_a_signal_handler_interrupts_is_made_up_for(queue: Deadlines, log: Log, early: bool) -> None:
+def test_an_expiry_that_is_interrupted_is_made_up_for(queue: Deadlines, log: Log, early: bool) -> None:
     class Interrupted(Thing):
         interrupted = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ import pytest
 
 from gnsq_like import Producer
 from gnsq_like.errors import NotSent, OutcomeUnknown
+from gnsq_like.wire.frames import RESPONSE, encode_frame
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.nsqds import (
     answer_all,
@@ -61,6 +63,31 @@ def test_each_publish_that_waits_for_an_nsqd_that_is_away_sees_a_try(make: Make)
             waiting.get(timeout=PATIENCE)
     with running_nsqd("ours", tcp_address=address):
         producer.publish("t", b"x", timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("fault", [gevent.Timeout(1), asyncio.CancelledError("meant")])
+def test_whatever_the_users_function_raises_while_it_connects_is_a_failed_try(
+    make: Make, nsqd: ScriptedNsqd, fault: BaseException
+) -> None:
+    faults, errors = [fault], []
+
+    def secret() -> str:
+        if faults:
+            raise faults.pop()
+        return "secret"
+
+    producer = make(nsqd.address, auth_secret=secret, on_error=lambda _, error: errors.append(error))
+    waiting = gevent.spawn(producer.publish, "t", b"x")
+    first = nsqd.accept()
+    first.identify(version="1.3.0", auth_required=True)
+    assert first.ended()
+    peer = nsqd.accept()
+    peer.identify(version="1.3.0", auth_required=True)
+    assert (peer.line(), peer.body()) == (b"AUTH", b"secret")
+    peer.send(encode_frame(RESPONSE, b'{"identity": "bob", "identity_url": "", "permission_count": 1}'))
+    answer_one(peer, b"x")
+    waiting.get(timeout=PATIENCE)
+    wait_for(lambda: [error.__cause__ for error in errors] == [fault])
 
 
 def test_a_peer_that_accepts_and_is_mute(make: Make, nsqd: ScriptedNsqd, other: ScriptedNsqd) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import gevent
 import pytest
@@ -47,8 +48,11 @@ def test_a_wait_ends_with_the_reader(nsqd: ScriptedNsqd) -> None:
 
 
 def test_a_handler_takes_them_all(nsqd: ScriptedNsqd) -> None:
-    with reading([nsqd], ignore) as reader, pytest.raises(NotRunning, match="without a handler"):
-        reader.get(0)
+    with reading([nsqd], ignore) as reader:
+        with pytest.raises(NotRunning, match="without a handler"):
+            reader.get(0)
+        with pytest.raises(NotRunning, match="with a handler"):
+            next(iter(reader))
 
 
 def test_it_raises_why_the_reader_gave_up(nsqd: ScriptedNsqd) -> None:
@@ -120,7 +124,24 @@ def test_an_interrupted_caller_takes_no_message(timeout: float | None) -> None:
             for _ in range(3):
                 with pytest.raises(gevent.Timeout), gevent.Timeout(0.05):
                     reader.get(timeout)
+            running = running_of(reader)
+            assert running is not None
+            goes_on = threading.Event()
+            running.hub_handle.call(goes_on.wait)  # the Reader's thread has not begun to look for a message
+            with pytest.raises(gevent.Timeout), gevent.Timeout(0.05):
+                reader.get(timeout)
+            goes_on.set()
+            producer.publish("t", b"first")
+            message = reader.get(30)
+            assert message is not None
+            assert message.attempts == 1
+            message.finish()
             producer.publish("t", b"x")
+            interrupted = gevent.spawn(reader.get, timeout)
+            gevent.sleep(0)
+            while reader.stats()["in_flight"] == 0 or reader.stats()["waiting"]:
+                time.sleep(0.001)  # this thread's hub does not run, and does not get the message
+            interrupted.kill()
             message = reader.get(30)
             assert message is not None
             assert message.body == b"x"

@@ -76,6 +76,13 @@ def test_an_option_with_a_typing_error_is_told_with_the_right_name():
         Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:1", max_in_flihgt=3)  # type: ignore[call-arg]
 
 
+def test_a_stop_before_the_start_does_nothing(nsqd):
+    reader = reading([nsqd])
+    reader.begin_to_stop()
+    assert reader.stop() == 0
+    assert reader.stats()["state"] == "new"
+
+
 def test_a_reader_starts_once_at_a_time(nsqd):
     with reading([nsqd]) as reader, pytest.raises(NotRunning):
         reader.start()

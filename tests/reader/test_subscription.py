@@ -15,7 +15,7 @@ from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.wire.frames import encode_messages
 from tests.simulation import Cluster, simulated
 from tests.support.daemons import running_nsqd, wait_for
-from tests.support.hub import settle
+from tests.support.hub import in_plain_thread, settle
 from tests.support.peer import OK, ScriptedNsqd, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
 
@@ -47,10 +47,11 @@ def test_a_message_that_comes_with_subs_reply_is_handled(nsqd: ScriptedNsqd) -> 
         gevent.spawn(answer_cls, peer)
 
 
-def test_a_connection_whose_places_nsqd_may_have_lost_is_renewed(nsqd: ScriptedNsqd) -> None:
+@pytest.mark.parametrize("answers_cls", [True, False])
+def test_a_connection_whose_places_nsqd_may_have_lost_is_renewed(nsqd: ScriptedNsqd, answers_cls: bool) -> None:
     """A message that came twice at once uses up a place for ever at nsqd; what is in flight is answered before."""
     gate = Gate()
-    with reading([nsqd], gate, max_in_flight=3) as reader:
+    with reading([nsqd], gate, max_in_flight=3, max_redial_delay=0.05) as reader:
         peer = serve(nsqd)
         peer.messages(ID % 1, ID % 2)
         gate.entered.wait()
@@ -60,7 +61,11 @@ def test_a_connection_whose_places_nsqd_may_have_lost_is_renewed(nsqd: ScriptedN
         gate.open.set()
         until(peer, b"FIN " + ID % 1)
         until(peer, b"FIN " + ID % 2)
-        answer_cls(peer)
+        if answers_cls:
+            answer_cls(peer)
+        else:
+            until(peer, b"CLS")
+            peer.close()
         again = serve(nsqd)
         again.messages(ID % 5)
         until(again, b"FIN " + ID % 5)
@@ -298,6 +303,76 @@ def test_a_handler_that_returns_after_its_connection_leaves_nothing_behind(nsqd:
         until(peer, b"RDY 3")
         assert (reader.stats()["lost"], reader.stats()["in_flight"]) == (1, 0)
         gevent.spawn(answer_cls, peer)
+
+
+def test_a_loop_that_ends_in_another_thread_leaves_nothing_behind(nsqd: ScriptedNsqd) -> None:
+    """As when its generator is collected there, after its message's connection was lost."""
+    with reading([nsqd], None, max_in_flight=3, adaptive_rdy=False, max_redial_delay=0.05) as reader:
+        messages: Any = iter(reader)
+        taking = gevent.spawn(next, messages)
+        peer = serve(nsqd)
+        peer.messages(ID % 1)
+        message = taking.get()
+        peer.reset()
+        peer = nsqd.accept()
+        peer.subscribe()
+        until(peer, b"RDY 2")
+        in_plain_thread(messages.close)
+        until(peer, b"RDY 3")
+        assert message.answer == "LOST"
+        gevent.spawn(answer_cls, peer)
+
+
+@pytest.mark.parametrize(
+    ("answers", "written"), [(["finish", "finish"], b"FIN"), (["requeue", "finish", "requeue"], b"REQ")]
+)
+def test_a_message_that_threads_answer_at_once_is_answered_once(
+    nsqd: ScriptedNsqd, answers: list[str], written: bytes
+) -> None:
+    """Each has seen that it had no answer yet."""
+    held: list[Message] = []
+
+    def handler(message: Message) -> None:
+        message.enable_async()
+        held.append(message)
+
+    with reading([nsqd], handler, max_backoff_duration=0) as reader:
+        peer = serve(nsqd)
+        peer.messages(ID % 1)
+        [message] = wait_for(lambda: held)
+        source = message._source
+        calls = {"finish": lambda: source.finish(message), "requeue": lambda: source.requeue(message, 0, False)}
+        for name in answers:
+            in_plain_thread(calls[name])  # and this thread's hub does not run
+        until(peer, written)
+        closing = gevent.spawn(answer_cls, peer)
+        reader.stop()
+    assert all(line.startswith(b"RDY") for line in closing.get())
+    assert sum(reader.stats()[name] for name in ("finished", "requeued")) == 1
+
+
+def test_touches_of_another_thread_after_which_a_message_is_answered_are_not_sent(nsqd: ScriptedNsqd) -> None:
+    """The Reader's hub has not run in between."""
+    held: list[Message] = []
+
+    def handler(message: Message) -> None:
+        message.enable_async()
+        held.append(message)
+
+    def touch() -> None:
+        held[0].touch()
+        held[0].touch_until_answered()
+
+    with reading([nsqd], handler, adaptive_rdy=False) as reader:
+        peer = serve(nsqd)
+        peer.messages(ID % 1)
+        wait_for(lambda: held)
+        in_plain_thread(touch)
+        held[0].requeue(0, backoff=False)
+        assert peer.line() == b"REQ " + ID % 1 + b" 0"
+        closing = gevent.spawn(answer_cls, peer)
+        reader.stop()
+    assert all(line.startswith(b"RDY") for line in closing.get())
 
 
 def test_an_answer_is_written_even_if_the_hub_runs_while_it_is_noted(nsqd: ScriptedNsqd) -> None:

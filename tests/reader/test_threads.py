@@ -112,7 +112,8 @@ def in_threads(*calls):
         assert not thread.is_alive()
 
 
-def test_a_reader_whose_thread_has_ended_can_be_stopped_and_started_again():
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_reader_whose_thread_has_ended_can_be_stopped_and_started_again(connected):
     """Also by a thread that has the id of the one that ended, as the next one often has."""
     with running_nsqd("process") as nsqd, Producer(nsqd.tcp_address) as producer:
         got = threading.Event()
@@ -123,11 +124,19 @@ def test_a_reader_whose_thread_has_ended_can_be_stopped_and_started_again():
             lambda message: got.set(),
             on_finish=finished.append,
             nsqd_tcp_addresses=nsqd.tcp_address,
+            heartbeat_interval=60,  # nsqd itself ends no connection while this test waits
         )
-        in_threads(reader.start)
+
+        def start():
+            reader.start()
+            if connected:
+                wait_for(lambda: reader.stats()["connections"])
+
+        in_threads(start)
         in_threads(*[lambda: reader.stop(0)] * 4)
         assert reader.stats()["state"] == "stopped"
         assert reader.wait(0)
+        wait_for(lambda: not channel_stats(nsqd).get("clients"), "its connection is closed")
         producer.publish("t", b"x")
         reader.start()
         wait_for(got.is_set, "the message")
@@ -162,6 +171,15 @@ def test_a_wait_for_a_reader_ends_when_its_thread_has_ended(asked):
         thread.join(60)
         assert reader.wait(60)
         assert reader.stats()["state"] == "stopped"
+
+
+def test_iteration_after_the_end_of_its_thread_is_refused():
+    with running_nsqd("process") as nsqd:
+        reader = Reader("t", "c", nsqd_tcp_addresses=nsqd.tcp_address)
+        in_threads(reader.start)
+        with pytest.raises(NotRunning, match="has ended: call stop"):
+            next(iter(reader))
+        reader.stop()
 
 
 def test_iteration_elsewhere_is_refused():

@@ -70,6 +70,25 @@ def test_a_touch_shortly_before_the_deadline_is_sent(cluster: Cluster) -> None:
     assert came == [1]
 
 
+@simulated(msg_timeout=1.0)
+def test_a_message_whose_time_ends_while_it_waits_is_not_handled(cluster: Cluster) -> None:
+    """It keeps its place until nsqd has certainly taken it back, and is handled when it comes again."""
+    came: list[tuple[bytes, int]] = []
+
+    def handler(message: Message) -> None:
+        came.append((message.body, message.attempts))
+        gevent.sleep(0.95 if message.body == b"first" else 0)
+
+    reader = cluster.reader("t", "c", handler, max_in_flight=2, concurrency=1, max_backoff_duration=0)
+    cluster.publish("t", b"first", b"waits")
+    gevent.sleep(0.98)
+    assert reader.stats()["in_flight"] == 1
+    cluster.wait(lambda: reader.stats()["finished"] == 2)
+    assert came == [(b"first", 1), (b"waits", 2)]
+    cluster.wait(lambda: reader.stats()["lost"] == 1)
+    assert reader.stats()["in_flight"] == 0
+
+
 def test_a_message_is_lost_with_its_connection_or_its_time() -> None:
     assert make_message(received_at=time.monotonic() - 61).is_lost
     source = Source()

@@ -4,7 +4,7 @@ import pytest
 
 from gnsq_like import NsqdHTTPClient, Reader
 from tests.support.certificates import write_certificate
-from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.scripts import run_script
 
 #: What a script does in a forked child, and how it ends.
@@ -138,6 +138,8 @@ def work(pipe):
     assert not reader.stats()["connections"]
     kept[0].finish()  # the parent's: were it written, nothing would be left in flight below
     counts.clear()
+    assert reader.stop() == 0
+    reader.max_in_flight = 5
     reader.start()
     with gevent.Timeout(60):
         while b"end" not in counts and not os.path.exists(sys.argv[2]):
@@ -380,6 +382,48 @@ with Producer(sys.argv[1]) as producer:
     assert lines == ["[True, True] True", "its descriptor is closed"]
     [topic] = stats(nsqd)["topics"]
     assert topic["message_count"] == 3
+
+
+def test_a_child_goes_on_with_no_discovery_and_no_batch_of_its_parent():
+    with running_nsqlookupd() as lookupd, running_nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]):
+        run_script(
+            CHILDREN
+            + """
+import sys, gevent
+from gnsq_like import Producer, Reader
+
+handled, confirmed, seen = [], [], []
+options = {"lookupd_http_addresses": sys.argv[1], "lookupd_poll_interval": 0.05,
+           "discovery_filter": lambda node: seen.append(node) is None}
+producer = Producer(own_thread=False, batching=True, linger=0.2, **options)
+reader = Reader("t", "c", lambda message: handled.append(message.body), **options)
+
+def publish(body):
+    producer.publish("t", body)
+    confirmed.append(body)
+
+publish(b"before")
+reader.start()
+
+def handles(bodies):
+    with gevent.Timeout(60):
+        while handled != bodies or confirmed != bodies:
+            gevent.sleep(0.01)
+
+def work():
+    seen.clear()
+    gevent.sleep(0.5)  # the time in which nothing is to happen
+    assert (handled, confirmed, seen) == ([b"before"], [b"before"], [])
+
+handles([b"before"])
+gevent.spawn(publish, b"lingers")
+gevent.sleep(0)
+ended_well([fork(work)])
+handles([b"before", b"lingers"])
+reader.stop()
+""",
+            lookupd.http_address,
+        )
 
 
 def test_at_exit_all_begin_to_end_before_one_is_waited_for_and_before_earlier_hooks():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -22,16 +23,22 @@ SHORT = 0.4
 Caplog = pytest.LogCaptureFixture
 
 
+def dummies() -> set[str]:
+    """The objects of threads that threading has not started: it removes none of them."""
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("Dummy")}
+
+
 @pytest.fixture
 def watchdog(caplog: Caplog) -> Iterator[Watchdog]:
     caplog.set_level(logging.WARNING, "gnsq_like.runtime.watchdog")
-    threads = set(sys._current_frames())
+    threads, known = set(sys._current_frames()), dummies()
     made = Watchdog("t/c", handle_here(), SHORT)
     made.start()
     yield made
     made.stop()
     made.stop()
     wait_for(lambda: set(sys._current_frames()) <= threads, "its thread ends")
+    assert dummies() == known
 
 
 def reports(caplog: Caplog) -> list[str]:
@@ -77,6 +84,17 @@ def test_a_stack_of_the_hub_itself_blames_nobody(watchdog: Watchdog, caplog: Cap
     watchdog._owes = True
     gevent.sleep(3 * SHORT)  # so late that it would be reported
     assert reports(caplog) == []
+
+
+def test_without_threads_nothing_is_watched_and_that_is_said(caplog: Caplog) -> None:
+    watchdog = Watchdog("t/c", handle_here())
+    usual = threading.stack_size(1 << 46)  # more than there is
+    try:
+        watchdog.start()
+    finally:
+        threading.stack_size(usual)
+    watchdog.stop()
+    assert reports(caplog) == ["t/c: a blocked hub will not be reported: can't start new thread"]
 
 
 def test_a_reader_names_its_handler_and_stops_watching_with_its_stop(caplog: Caplog) -> None:
