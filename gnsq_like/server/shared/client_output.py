@@ -73,15 +73,13 @@ class Ticker:
 class Output:
     """The writing side of one connection.
 
-    :param sock: a gevent socket
+    :param sock: a socket without gevent, whose calls never wait
     :param on_held_up: called with True when the socket accepts no more, with False when it does again
     :param on_broken: called once, when writing fails
     """
 
     def __init__(self, sock: socket.socket, on_held_up: Callable[[bool], None], on_broken: Callable[[], None]) -> None:
         self._sock = sock
-        #: The socket without gevent, whose calls never wait.
-        self._bare = sock._sock
         self._on_held_up = on_held_up
         self._on_broken = on_broken
         #: The most bytes in the buffer; 1 for no buffer.
@@ -182,7 +180,7 @@ class Output:
     def _send_now(self, data: bytes | memoryview) -> int:
         """Send what the socket accepts at once; returns how many bytes. After an error, 0, and the output is closed."""
         try:
-            return int(self._bare.send(data))
+            return int(self._sock.send(data))
         except BlockingIOError:
             return 0
         except OSError:

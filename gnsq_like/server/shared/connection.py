@@ -61,7 +61,7 @@ class Connection:
         #: TLS and codec, from an upgrade on.
         self.layers: CodecStack | None = None
         self.requests: Requests = Requests()
-        self.output: Output = Output(sock, self.on_held_up, self.abort)
+        self.output: Output = Output(self._bare, self.on_held_up, self.abort)
         self._turn = Turn()
         #: Seconds of work since the client closed the connection.
         self._worked_after_the_end = 0.0
