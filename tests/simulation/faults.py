@@ -14,6 +14,7 @@ import gevent
 
 import gnsq_like
 from gnsq_like import errors
+from gnsq_like.server.broker.queues import MemoryQueue
 from gnsq_like.server.storage.queue_files import DATA_FILE
 from tests.simulation.cluster import Cluster, Daemon
 from tests.simulation.ledger import Ledger
@@ -395,6 +396,6 @@ def _bodies_in_memory(nsqd: Any, topics: list[str]) -> set[bytes]:
             found |= {message.body for message in (*channel.in_flight.values(), *channel.deferred.values())}
             queues.append(channel.queue)
         for queue in queues:
-            for name in ("_memory", "_messages", "_unsettled"):
-                found |= {message.body for message in getattr(queue, name, ())}
+            held = [queue] if isinstance(queue, MemoryQueue) else [queue._memory, queue._unsettled]
+            found |= {message.body for each in held for message in each}
     return found
