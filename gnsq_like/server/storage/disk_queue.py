@@ -64,8 +64,9 @@ class Sync:
     """What must be waited for until a queue is safe on the disk."""
 
     def __init__(self, fds: list[tuple[int, str]], draft: Draft) -> None:
-        #: With the paths of their files.
         self._fds = fds
+        #: Descriptors that could not be synced, with the paths of their files, once :meth:`run` has failed.
+        self.left: list[tuple[int, str]] = []
         self.draft = draft
         #: Whether it succeeded.
         self.stored = False
@@ -75,15 +76,18 @@ class Sync:
 
         :raises OSError: if the disk fails
         """
-        try:
-            for fd, path in self._fds:
+        while self._fds:
+            fd, path = self._fds[0]
+            try:
                 with naming(path):
                     os.fsync(fd)
-            self.draft.store()
-            self.stored = True
-        finally:
-            for fd, _ in self._fds:
-                os.close(fd)
+            except OSError:
+                self.left = self._fds
+                raise
+            del self._fds[0]
+            os.close(fd)
+        self.draft.store()
+        self.stored = True
 
 
 class DiskQueue:
@@ -299,8 +303,10 @@ class DiskQueue:
         try:
             sync = self.begin_sync()
             if sync is not None:
-                sync.run()
-                self.end_sync(sync)
+                try:
+                    sync.run()
+                finally:
+                    self.end_sync(sync)
         except OSError as exc:
             raise disk_error(exc, "sync") from exc
         finally:
@@ -327,7 +333,9 @@ class DiskQueue:
         """
         if sync.stored:
             self._meta.publish(sync.draft)
-        elif self._meta.is_newest(sync.draft):
+            return
+        self._writer.keep(sync.left, [self._files.path(number) for number in self._files.numbers])
+        if self._meta.is_newest(sync.draft):
             self._operations += 1  # have another sync
 
     def _note_operations(self, count: int) -> None:

@@ -290,6 +290,18 @@ class RecordWriter:
         self._full = []
         return unsynced
 
+    def keep(self, unsynced: list[tuple[int, str]], existing: Iterable[str]) -> None:
+        """Have the next sync try again with what could not be synced, where the file exists and is still to be."""
+        kept = {path for _, path in self._full}
+        if self._current is not None:
+            kept.add(self._current[1])
+        wanted = set(existing) - kept
+        again = [each for each in unsynced if each[1] in wanted]
+        self._full = again + self._full
+        for fd, path in unsynced:
+            if path not in wanted:
+                os.close(fd)
+
     def leave(self) -> None:
         """Close the file that is written; the next one is opened anew."""
         if self._current is not None:

@@ -241,6 +241,34 @@ def test_a_sync_that_fails_while_files_fill_closes_none_of_them_twice(
     assert drained(queue) == records(6)
 
 
+def test_files_that_could_not_be_synced_are_synced_by_the_next_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = opened(tmp_path, max_bytes_per_file=500)
+    queue.put(records(10, size=200))
+    open_before: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", _fails)
+        for _ in range(3):
+            sync = queue.begin_sync()
+            assert sync is not None
+            with pytest.raises(OSError, match=r"diskqueue\.\d+\.dat"):
+                sync.run()
+            queue.end_sync(sync)
+            open_before.append(len(os.listdir("/dev/fd")))
+    assert len(set(open_before)) == 1
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    sync = queue.begin_sync()
+    assert sync is not None
+    sync.run()
+    queue.end_sync(sync)
+    files = [path.stat().st_ino for path in tmp_path.glob("*.diskqueue.0*.dat")]
+    assert len(files) > 3
+    assert set(files) <= set(synced)
+    assert drained(queue) == records(10, size=200)
+
+
 def _fails(descriptor: int) -> None:
     raise OSError(errno.EIO, os.strerror(errno.EIO))
 
