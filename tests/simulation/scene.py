@@ -124,9 +124,13 @@ class Nsqd:
     def publish(self, count: int = 1, topic: str | None = None) -> None:
         """Put messages into its queue."""
         body = f"{self._scene.now!r}|".encode().ljust(_BODY_BYTES, b"x")
-        publish = self.daemon.daemon.broker.publish
         name = self._scene.topics[0] if topic is None else topic
-        self.daemon.process.run(lambda: publish(name, [body] * count, time.monotonic(), time.time_ns()))
+
+        def publish() -> None:
+            found = self.daemon.daemon.broker.topic(name)
+            found.publish([body] * count, 0.0, time.monotonic(), time.time_ns())
+
+        self.daemon.process.run(publish)
 
     def keep_busy(self, count: int = 200, topic: str | None = None) -> None:
         """Let it always have messages."""
