@@ -30,8 +30,8 @@ JOBS = Queue("jobs", Exchange("jobs"), routing_key="jobs")
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[RunningNsqd]:
-    with running_nsqd(msg_timeout=2) as running:
+def shared(request: pytest.FixtureRequest) -> Iterator[RunningNsqd]:
+    with running_nsqd(msg_timeout=getattr(request, "param", 60)) as running:
         yield running
 
 
@@ -536,6 +536,7 @@ def test_idle_children_that_are_killed_are_replaced(nsqd: RunningNsqd, send: Any
         wait_until(lambda: len(server.noted("done")) == 8, timeout=100)
 
 
+@pytest.mark.parametrize("shared", [2], indirect=True, ids=["2 s"])  # after which nsqd delivers its tasks again
 @pytest.mark.servers
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_worker_that_is_killed_loses_no_task(pool: str, nsqd: RunningNsqd, send: Any, tmp_path: Path) -> None:
