@@ -100,6 +100,28 @@ class PublishBatch(Publish):
             self._batching.watch(self)
 
 
+class BatchDeadline:
+    """A batch's deadline as it was when it was watched: the queue of deadlines needs it in its place.
+
+    The batch's own moves when a member comes or is out of time.
+    """
+
+    __slots__ = ("_batch", "deadline")
+
+    def __init__(self, batch: PublishBatch) -> None:
+        self._batch = batch
+        self.deadline = batch.deadline
+
+    @property
+    def done(self) -> bool:
+        """Whether the batch has no deadline any more, or another one."""
+        return self._batch.done or self._batch.deadline != self.deadline
+
+    def expire(self) -> None:
+        """It has passed. Never switches."""
+        self._batch.expire()
+
+
 class Batching:
     """Collects publishes into batches; one per pool.
 
@@ -173,9 +195,9 @@ class Batching:
         for batch in list(self._open.values()):
             self._close(batch)
 
-    def watch(self, publish: Publish) -> None:
-        """Watch the deadline of a publish. Never switches."""
-        self._pool.deadlines.add([publish])
+    def watch(self, batch: PublishBatch) -> None:
+        """Watch the batch's deadline as it is now. Never switches."""
+        self._pool.deadlines.add([BatchDeadline(batch)])
 
     def _close(self, batch: PublishBatch) -> None:
         """Send a batch. Never switches."""
@@ -204,7 +226,7 @@ class Batching:
             member.settle(NotSent("its caller is gone"))
         else:  # one that is done is not written
             member.command = self.encoder.pub_of(member.topic, member.body)
-            self.watch(member)
+            self._pool.deadlines.add([member])
             self._submit(member, time.monotonic())
 
     def send_singly(self, members: list[Member]) -> None:

@@ -35,11 +35,12 @@ _NEVER = float("inf")
 
 
 class Expires(Protocol):
-    """Something with a deadline."""
+    """Something with a deadline, which does not change."""
 
-    done: bool
     deadline: float
 
+    @property
+    def done(self) -> bool: ...
     def expire(self) -> None: ...
 
 

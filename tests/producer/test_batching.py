@@ -13,6 +13,7 @@ from gnsq_like import Producer
 from gnsq_like.errors import InvalidBody, InvalidName, NotSent, OutcomeUnknown, PublishRefused
 from gnsq_like.producer.batching import Batching, Member
 from gnsq_like.producer.encoder import Encoder
+from tests.simulation import Cluster, simulated
 from tests.support.daemons import KINDS, running_nsqd
 from tests.support.hub import settle
 from tests.support.nsqds import identified, run_out_of_time
@@ -275,6 +276,26 @@ def test_members_whose_batch_is_interrupted_as_it_leaves_are_settled(nsqd):
     assert [type(member.error) for member in members] == [NotSent] * 2
     assert batching.held == 0
     producer.close()
+
+
+@simulated()
+def test_members_of_many_timeouts_end_in_time_whatever_their_batches_wait_for(cluster: Cluster) -> None:
+    producer = cluster.producer(batching=True, timeout=10)
+    producer.publish("t", b"connects")
+    cluster.nsqds[0].process.stand_still(60)
+    late: list[float] = []
+
+    def publish(timeout: float) -> None:
+        due = cluster.now + timeout
+        with pytest.raises(OutcomeUnknown):
+            producer.publish("t", b"x", timeout=timeout)
+        late.append(cluster.now - due)
+
+    first = [gevent.spawn(publish, timeout) for timeout in (0.06, 0.05, 3.0)]
+    gevent.sleep(0.055)
+    gevent.joinall([*first, gevent.spawn(publish, 0.05), gevent.spawn(publish, 0.2)], raise_error=True)
+    assert len(late) == 5
+    assert max(late) < 0.001
 
 
 def test_local_errors_come_at_once(nsqd):

@@ -13,6 +13,7 @@ import pytest
 
 from gnsq_like import Producer
 from gnsq_like.errors import NotSent
+from gnsq_like.producer.batching import BatchDeadline
 from gnsq_like.testing.daemons import reserve
 from tests.support.daemons import wait_for
 from tests.support.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd, scripted_nsqd
@@ -65,10 +66,9 @@ def run_out_of_time(producer: Producer, seconds: float = math.inf) -> None:
     def pass_time() -> None:
         deadlines = running.pool.deadlines
         waiting = [*deadlines._line, *(each for *_, each in deadlines._heap)]
-        for each in waiting:
+        batches = {each._batch for each in waiting if isinstance(each, BatchDeadline)}
+        for each in (*waiting, *batches, *(member for batch in batches for member in batch.members)):
             each.deadline -= seconds
-            for member in getattr(each, "members", ()):
-                member.deadline -= seconds
         for each in waiting:
             if not each.done and each.deadline <= time.monotonic():
                 each.expire()
