@@ -169,8 +169,11 @@ class Traffic(Fleet):
 
     def _publish(self, nsqd: Daemon, count: int) -> None:
         body = repr(self.world.now).encode().ljust(100, b"x")
-        publish = nsqd.daemon.broker.publish
-        nsqd.process.spawn(lambda: publish(TOPIC, [body] * count, time.monotonic(), time.time_ns()))
+
+        def publish() -> None:
+            nsqd.daemon.broker.topic(TOPIC).publish([body] * count, 0.0, time.monotonic(), time.time_ns())
+
+        nsqd.process.spawn(publish)
 
     def _set_busy(self, nsqds: list[Daemon]) -> None:
         for nsqd in self._busy:
