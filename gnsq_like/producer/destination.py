@@ -167,7 +167,7 @@ class Destination:
         except BaseException as exc:
             # For instance a Timeout in auth_secret or server_hostname.
             logger.exception("unexpected error while connecting to %s", self.name)
-            connection.close()  # else nobody would
+            connection.close()  # nothing else refers to it
             self._failed(ConnectionFailed.unexpected(self.name, exc))
         else:
             if self.wanted:

@@ -121,10 +121,9 @@ class Output:
         elif self._buffered > self.size:
             joined = b"".join(self._buffer)
             end = len(joined) - len(joined) % self.size
-            self._buffer = [joined[:end]]
-            self.flush()
             self._buffer = [joined[end:]]
             self._buffered = len(joined) - end
+            self._write(joined[:end])
 
     def flush(self) -> None:
         """Write all that is buffered. Never switches."""
@@ -133,13 +132,7 @@ class Output:
             self._buffer.clear()
             self._buffered = 0
             self.flush_is_owed = False
-            if self.encode is not None and not self._closed:
-                try:
-                    data = self.encode(data)
-                except ProtocolError:  # TLS is broken
-                    self.close()
-                    self._on_broken()
-            self.write_wire(data)
+            self._write(data)
 
     def flush_and_rest(self) -> None:
         """Flush, and wait for no tick: the client can be sent nothing more for now."""
@@ -161,6 +154,18 @@ class Output:
         self._drained.set()
         if self._drainer is not None and self._drainer is not gevent.getcurrent():
             self._drainer.kill(block=False)
+
+    def _write(self, data: bytes) -> None:
+        if self._closed:
+            return
+        if self.encode is not None:
+            try:
+                data = self.encode(data)
+            except ProtocolError:  # TLS is broken
+                self.close()
+                self._on_broken()
+                return
+        self.write_wire(data)
 
     def write_wire(self, data: bytes) -> None:
         """Write encoded bytes, behind everything written before. Never switches."""

@@ -291,13 +291,15 @@ class RecordWriter:
         return unsynced
 
     def keep(self, unsynced: list[tuple[int, str]], existing: Iterable[str]) -> None:
-        """Have the next sync try again with what could not be synced, where the file exists and is still to be."""
+        """Have the next sync try again with descriptors of :meth:`take_unsynced` whose files could not be synced.
+
+        Those of files that are gone, or that the next sync covers anyway, are closed.
+        """
         kept = {path for _, path in self._full}
         if self._current is not None:
             kept.add(self._current[1])
         wanted = set(existing) - kept
-        again = [each for each in unsynced if each[1] in wanted]
-        self._full = again + self._full
+        self._full = [each for each in unsynced if each[1] in wanted] + self._full
         for fd, path in unsynced:
             if path not in wanted:
                 os.close(fd)
