@@ -23,7 +23,7 @@ from __future__ import annotations
 import enum
 import logging
 import time
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gevent
@@ -146,7 +146,7 @@ class Connection:
         #: Monotonic time just before AUTH was sent.
         self._asked_auth_at = 0.0
         #: The unanswered publishes; read ``unanswered_count``, or this length where a call costs too much.
-        self.unanswered: Sized = ()
+        self.unanswered: Sequence[PendingReply] = ()
         #: The RDY last sent.
         self.rdy: int = 0
         #: Seconds from IDENTIFY or SUB to its reply, the lowest seen; an estimate of the network's round trip.
@@ -211,6 +211,7 @@ class Connection:
             loop, transport, self._outbox, options, lambda: self.last_received_at, self.end, self._look
         )
         self._enter(Life.OPEN)
+        self._liveness.start()  # now: if a signal handler raises before, nothing would close it
         owner.register(self, Connection.let_go)
         self._take_in(handshake.early)
         transport.watch(self._take_in)
@@ -330,6 +331,7 @@ class Connection:
         """
         if not self.alive or self.lease is not None:
             return False
+        completed: list[Event[PendingReply]] = [] if events is None else events
         try:
             if events is None:
                 data = self._transport.receive_now()
@@ -339,10 +341,13 @@ class Connection:
                 if not data:
                     self.end("nsqd closed it")
                     return False
-                events = self._session.receive(data)
-            self._process(events)
+                self._session.receive(data, completed)
+            self._process(completed)
         except BaseException as exc:
             self.end(exc)
+            for event in completed:
+                for reply in event if isinstance(event, Confirmed) else ():
+                    reply.settle()
             if not isinstance(exc, Exception):
                 raise
         return True
@@ -507,7 +512,7 @@ class Connection:
         """Bytes of the unanswered publishes, and of all commands put between and after them."""
         if not self.unanswered:
             return 0
-        oldest = self._session.unanswered[0]
+        oldest = self.unanswered[0]
         return self._outbox.put_count - oldest.end + oldest.size
 
     @property

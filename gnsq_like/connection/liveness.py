@@ -27,7 +27,7 @@ class Watched(Protocol):
 
 
 class Liveness:
-    """Watches one connection, from its construction until :meth:`close`.
+    """Watches one connection, from :meth:`start` until :meth:`close`.
 
     :param options: of which ``heartbeat_interval`` and ``write_timeout`` count
     :param last_received_at: returns the monotonic time of the last bytes received
@@ -52,6 +52,9 @@ class Liveness:
         self._on_dead = on_dead
         self._on_look = on_look
         self._timer = loop.timer(_INTERVAL, _INTERVAL)
+
+    def start(self) -> None:
+        """Start watching. Never switches."""
         self._timer.start(self._check)
 
     def close(self) -> None:

@@ -81,8 +81,12 @@ class Outbox:
         """Queue commands, and write what the kernel accepts unless earlier output is queued. As :meth:`put`."""
         if self._pieces or self._watcher is not None or self._writing or self._closed:
             return self.put(data)
-        self.put_count += len(data)
-        self._write(data)
+        try:
+            self.put_count += len(data)
+            self._write(data)
+        except BaseException as exc:
+            self._break(exc)
+            raise
         return True
 
     @property
@@ -110,13 +114,17 @@ class Outbox:
         """
         if self._closed or self._writing:
             return
-        while self._rest is not None or self._pieces or self._transport.unsent:
-            data: bytes | memoryview | None = self._rest
-            if data is None:
-                pieces, self._pieces = self._pieces, []
-                data = pieces[0] if len(pieces) == 1 else self._join(pieces)
-            if not self._write(data):
-                return
+        try:
+            while self._rest is not None or self._pieces or self._transport.unsent:
+                data: bytes | memoryview | None = self._rest
+                if data is None:
+                    pieces, self._pieces = self._pieces, []
+                    data = pieces[0] if len(pieces) == 1 else self._join(pieces)
+                if not self._write(data):
+                    return
+        except BaseException as exc:
+            self._break(exc)
+            raise
         if self._watcher is not None:
             self._unwatch()
             if self._pieces:  # put by a signal handler since the last write
@@ -124,10 +132,10 @@ class Outbox:
 
     def _write(self, data: bytes | memoryview) -> bool:
         """Whether the kernel accepts this, which precedes what is queued; if not, the rest waits for the socket."""
-        self._writing = True
-        transport = self._transport
-        waiting = transport.unsent
         try:
+            self._writing = True
+            transport = self._transport
+            waiting = transport.unsent
             sent = transport.send_now(data)
             if self._closed:
                 return False
@@ -139,10 +147,11 @@ class Outbox:
             if sent or transport.unsent < waiting or self.stalled_since is None:
                 self.stalled_since = time.monotonic()
             self._watch()
-        except BaseException as exc:
+        except (OSError, ProtocolError) as exc:
             self._break(exc)
-            if not isinstance(exc, OSError | ProtocolError):
-                raise
+        except BaseException:  # a signal handler has raised, perhaps after the kernel accepted it
+            self.sent_count += len(data)
+            raise
         finally:
             self._writing = False
         return False

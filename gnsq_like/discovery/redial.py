@@ -18,6 +18,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 import gevent
@@ -265,6 +266,7 @@ class Redialer(Generic[_A]):
         dialled = self._table[address]
         if dialled.trying is None:
             dialled.trying = gevent.spawn(self._keep_trying, address, dialled)
+            dialled.trying.rawlink(partial(self._end_of_try, address, dialled))
         elif dialled.pause is not None and dialled.not_before <= self._clock():
             dialled.pause.settle()  # it waited for a time that was meant for an earlier life of this nsqd
 
@@ -294,15 +296,17 @@ class Redialer(Generic[_A]):
         finally:
             dialled.trying = None
 
+    def _end_of_try(self, address: _A, dialled: _Dialled, ended: gevent.Greenlet) -> None:
+        """Go on, if a signal handler has raised in it. Never switches."""
+        if ended.exception is not None and dialled.trying in (None, ended):
+            dialled.trying = None
+            self._try(address)
+
     def _wait(self, dialled: _Dialled) -> None:
         """Wait until its delay has passed. May switch."""
         dialled.pause = PendingReply()
         try:
             dialled.pause.wait(dialled.not_before - self._clock())
-        except ENDS:
-            raise
-        except BaseException:
-            logger.exception("the wait for the next try was interrupted")  # by a signal handler that raises
         finally:
             dialled.pause = None
 

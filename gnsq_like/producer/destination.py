@@ -253,16 +253,18 @@ class Destination:
 
         :returns: False if it is not taken; the next answer, or the next connection, then makes the pool try again
         """
-        connection = self.connection
+        connection, options = self.connection, self._options
         if connection is None or not connection.alive:
             self.blocked = True
             self._connect_if_due(now)
             return False
-        if connection.lease is not None or now - connection.last_received_at > self._options.heartbeat_interval:
+        if connection.lease is not None or now - connection.last_received_at > options.heartbeat_interval:
             self.recall()
             connection.catch_up()  # this thread has not read for long; nsqd may have closed the connection
+        unanswered = len(connection.unanswered)
         if (
-            (connection.unanswered and self._is_full(connection))
+            (unanswered and connection.unanswered_bytes >= options.max_pending_bytes)
+            or unanswered >= options.max_pending_count
             or connection.lease is not None
             or not connection.alive
         ):
@@ -270,19 +272,18 @@ class Destination:
             return False
         publish.sent_to = connection.address  # before it looks whether it is done: see Publish.withdraw
         command = publish.command
-        if publish.done or not command:
-            command = publish.encode()
-        if command:
-            connection.publish(command, publish, self._pool.several)
-        else:
-            publish.sent_to = None
+        try:
+            if publish.done or not command:
+                command = publish.encode()
+            if command:
+                connection.publish(command, publish, self._pool.several)
+            else:
+                publish.sent_to = None
+        except BaseException:  # a signal handler has raised
+            if publish not in connection.unanswered:
+                publish.sent_to = None
+            raise
         return True
-
-    def _is_full(self, connection: Connection) -> bool:
-        return (
-            len(connection.unanswered) >= self._options.max_pending_count
-            or connection.unanswered_bytes >= self._options.max_pending_bytes
-        )
 
     def why(self) -> str:
         """Why nothing can be sent to it, for an error's text."""

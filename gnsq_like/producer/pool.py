@@ -134,15 +134,20 @@ class Pool:
         queue = self._queue
         now = time.monotonic()
         stuck: list[Publish] = []
-        while queue:
-            publish = queue.popleft()
-            if publish.done or self.nsqds.send(publish, now):
-                continue
-            if not publish.is_copy:
-                queue.appendleft(publish)
-                break
-            stuck.append(publish)  # others may use nsqds that this one must avoid
-        queue.extendleft(reversed(stuck))
+        try:
+            while queue:
+                publish = queue[0]
+                del queue[0]  # no popleft(): a signal handler may raise as it returns, and the publish would be lost
+                stuck.append(publish)
+                if publish.done or self.nsqds.send(publish, now):
+                    del stuck[-1]
+                elif not publish.is_copy:  # a copy is passed over: others may use nsqds that it must avoid
+                    break
+        except BaseException:
+            stuck = [publish for publish in stuck if publish.sent_to is None]
+            raise
+        finally:
+            queue.extendleft(stuck[::-1])
         if queue:
             self.nsqds.retry_after(now)
         self._check_awaited()

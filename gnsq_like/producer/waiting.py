@@ -41,6 +41,12 @@ from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, call_here, h
 from gnsq_like.runtime.timer import Gathering
 
 
+class _Local(native.local):
+    """What ``waiting`` keeps for each thread that publishes."""
+
+    callers: Callers | None = None
+
+
 class Running:
     """The parts of a started Producer: made by the first publish, until a fork, close, or the end of their thread."""
 
@@ -52,8 +58,7 @@ class Running:
         self.pool = pool
         #: Whether ``begin`` runs: a signal handler that interrupts it can begin no other.
         self.beginning = False
-        #: What ``waiting`` keeps for each thread that publishes.
-        self.local: Any = native.local()
+        self.local = _Local()
 
     def begin(self, publishes: list[Publish], now: float) -> None:
         """Send publishes that came together, in one write for each connection. In the pool's thread; never switches."""
@@ -127,7 +132,9 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
             publish.abandon()
             raise
     elif (hub := get_hub_if_exists()) is not None:
-        callers = _callers(running, hub)
+        callers = running.local.callers
+        if callers is None or callers.hub is not hub:
+            callers = running.local.callers = Callers(running)
         callers.waiting += 1
         try:
             callers.hand_over_soon(publish)
@@ -163,14 +170,6 @@ def _wait_without_a_hub(running: Running, publish: Publish, now: float) -> None:
 
 
 # -- greenlets of another hub ---------------------------------------------------------------------------------------
-
-
-def _callers(running: Running, hub: Any) -> Callers:
-    """Those of this thread, which has this hub and is not the pool's. Never switches."""
-    callers: Callers | None = getattr(running.local, "callers", None)
-    if callers is None or callers.hub is not hub:
-        callers = running.local.callers = Callers(running)
-    return callers
 
 
 class Callers:

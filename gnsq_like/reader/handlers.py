@@ -324,7 +324,7 @@ class Handlers:
             self._handle = self._in_thread(handler)
             if self.decode is not None:
                 self._handle = _decoding(self._handle)
-        self._workers: WorkerPool[Message] = WorkerPool(work, concurrency)
+        self._workers: WorkerPool[Message] = WorkerPool(work, concurrency, failed=self._failed)
         #: Where messages wait, or are handled.
         self._queues = [each for each in (self._collector, self._workers, self._loops) if each is not None]
 

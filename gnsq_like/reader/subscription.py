@@ -205,16 +205,22 @@ class Subscription:
         count = len(raw_messages)
         messages = make_messages(raw_messages, self, now)
         backoff = self.topic_flow.backoff
-        if backoff.mode is Mode.FLOWING:
-            self.in_flight.update(dict.fromkeys(messages, backoff.epoch))
-        else:
-            granted = self.charge.rdy > 0
-            self.in_flight.update((message, backoff.stamp(self, granted)) for message in messages)
-        wants_plan = self.charge.received(count, now)
-        self.level.received(count, self.charge.in_flight, now)
-        # Handlers that do not block answer before flow control adjusts RDY, which needs no command then.
-        self._handlers.put(messages, now)
-        self._flow.received(self, count, wants_plan)
+        try:
+            if backoff.mode is Mode.FLOWING:
+                self.in_flight.update(dict.fromkeys(messages, backoff.epoch))
+            else:
+                granted = self.charge.rdy > 0
+                self.in_flight.update((message, backoff.stamp(self, granted)) for message in messages)
+            wants_plan = self.charge.received(count, now)
+            self.level.received(count, self.charge.in_flight, now)
+            # Handlers that do not block answer before flow control adjusts RDY, which needs no command then.
+            self._handlers.put(messages, now)
+            self._flow.received(self, count, wants_plan)
+        except BaseException:  # a signal handler has raised, and the connection ends: nsqd delivers them again
+            self._handlers.take_from(messages)
+            for message in messages:
+                self.in_flight.pop(message, _GONE)
+            raise
 
     def stats(self) -> dict[str, int]:
         """For ``Reader.stats``."""

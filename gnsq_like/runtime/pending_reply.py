@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class PendingReply:
-    """Settled once, with an error or with None for success; later settlements are ignored.
+    """Settled once, with an error or with None for success; later settlements change nothing.
 
     Lighter than a gevent AsyncResult; a waiter that is killed or times out does not affect it.
     """
@@ -34,10 +34,9 @@ class PendingReply:
 
     def settle(self, error: Exception | None = None) -> None:
         """Set the outcome. Waiting greenlets resume in the hub's next iteration. Never switches."""
-        if self.done:
-            return
-        self.done = True
-        self.error = error
+        if not self.done:
+            self.error = error
+            self.done = True
         if self._links is not None:
             self._call_links()
 

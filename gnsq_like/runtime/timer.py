@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import gevent
 
@@ -61,41 +61,38 @@ class Soon:
             self._callback.stop()
 
 
-class Gathering(Generic[T]):
+class Gathering(list[T]):
     """Items of one iteration of the hub of ``loop``, which then passes them to ``function`` as one list.
 
     The function must not switch. It removes from the list what it deals with; what is left, also because a signal
     handler has raised, is passed again in the next iteration. To be used in the loop's thread.
     """
 
-    __slots__ = ("_function", "_items", "_run_callback")
+    __slots__ = ("_function", "_run_callback")
 
     def __init__(self, loop: Any, function: Callable[[list[T]], object]) -> None:
         self._run_callback: Callable[[Callable[[], object]], Any] = loop.run_callback
         self._function = function
-        self._items: list[T] = []
-
-    def __len__(self) -> int:
-        return len(self._items)
 
     def add(self, item: T) -> None:
         """Pass this on with the others. Never switches."""
-        if not self._items:
+        if not self:
             self._run_callback(self._take)  # first: a signal handler may raise between the two
-        self._items.append(item)
+        self.append(item)
 
     def look(self) -> None:
         """Go on, if a signal handler that raised has interrupted this. Never switches."""
-        if self._items:
+        if self:
             self._run_callback(self._take)
 
     def _take(self) -> None:
-        items, self._items = self._items, []
+        items = self.copy()
         try:
+            self.clear()  # in here: a signal handler may raise as it returns
             self._function(items)
         finally:
             if items:
-                self._items[:0] = items
+                self[:0] = items
                 self._run_callback(self._take)
 
 

@@ -35,6 +35,10 @@ _T = TypeVar("_T")
 SLICE = 0.010
 
 
+def _log(item: object, exc: Exception) -> None:
+    logger.error("the handler of %r raised, which it must not", item, exc_info=exc)
+
+
 class WorkerPool(Generic[_T]):
     """Calls ``handle(item)`` for every item put, concurrently as far as ``handle`` blocks.
 
@@ -44,6 +48,8 @@ class WorkerPool(Generic[_T]):
         so that ``kill`` of the greenlet in which an item is handled returns
     :param concurrency: how many calls of ``handle`` may run at once, at least 1
     :param spawn: starts a greenlet, as gevent.spawn
+    :param failed: called with an item that ``handle`` did not begin, or whose exception it has not handled, because a
+        signal handler has raised; without it, that is logged
     """
 
     def __init__(
@@ -52,8 +58,10 @@ class WorkerPool(Generic[_T]):
         concurrency: int,
         *,
         spawn: Callable[..., Any] = gevent.spawn,
+        failed: Callable[[_T, Exception], object] = _log,
     ) -> None:
         self._handle = handle
+        self._failed = failed
         self._spawn = spawn
         self.concurrency = concurrency
         self._loop = get_hub().loop
@@ -185,6 +193,7 @@ class WorkerPool(Generic[_T]):
         handle = self._handle
         # Once for all of them: others run, and can look, only while an item is handled.
         self.busy += 1
+        item: _T | None = None
         try:
             while queue and not self._stopped and self.busy <= self.concurrency:
                 # No popleft(): a signal handler may raise as it returns, and the item would be lost.
@@ -193,10 +202,12 @@ class WorkerPool(Generic[_T]):
                 if queue and not self._pump_due:
                     self._pump_soon()
                 handle(item)
+                item = None
                 if time.monotonic() - self._polled_at > SLICE:
                     break
-        except Exception:
-            logger.exception("%r raised, which it must not", handle)
+        except Exception as exc:
+            if item is not None:
+                self._failed(item, exc)
         finally:
             self.busy -= 1
         if queue:

@@ -243,11 +243,14 @@ class Session(Generic[T]):
         self.unanswered.clear()
         return left
 
-    def receive(self, data: bytes) -> list[Event[T]]:
-        """The events that ``data`` completes, in order; may be empty. ``Broken`` is always the last event."""
+    def receive(self, data: bytes, events: list[Event[T]] | None = None) -> list[Event[T]]:
+        """The events that ``data`` completes, in order; may be empty. ``Broken`` is always the last event.
+
+        :param events: the list to add them to, which has those before if this is interrupted; None for a new one
+        """
         if self.state is _BROKEN:
             raise NotRunning("the session is broken")
-        events: list[Event[T]] = []
+        events = [] if events is None else events
         if self._negotiating:
             self._negotiate(data, events)
             if self._negotiating or self.broken:
@@ -327,7 +330,8 @@ class Session(Generic[T]):
             if self.state is State.SUBSCRIBING:
                 self._move(_Input.SUBSCRIBED)
             self._asked = None
-            events.append(Confirmed([unanswered.popleft()]))
+            events.append(Confirmed([unanswered[0]]))
+            unanswered.popleft()
             return
         self._break(ProtocolError(f"{wrong}: {payload[:80]!r}"), events)
 
@@ -365,8 +369,8 @@ class Session(Generic[T]):
             events.append(CommandFailed(error))
             return
         if self.unanswered and (oldest := self.unanswered[0]) is not self._asked:
-            self.unanswered.popleft()
             events.append(Refused(oldest, error))
+            self.unanswered.popleft()
         self._break(error, events)
 
     def _break(self, error: NsqdError | ProtocolError | NegotiationFailed, events: list[Event[T]]) -> None:

@@ -112,6 +112,7 @@ def test_what_lies_in_the_socket_unread_is_a_sign_of_life() -> None:
         reasons.append,
         int,
     )
+    liveness.start()
     wait_for(lambda: len(looks) == 2)
     assert reasons == []
     transport.receive_now()

@@ -9,7 +9,7 @@ import pytest
 
 from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import Running, running_nsqd
-from tests.support.scripts import RAISING, run_script
+from tests.support.scripts import run_script
 
 SCRIPT = """
     from gevent import monkey
@@ -101,32 +101,3 @@ def test_in_the_hub_a_publish_is_refused_before_it_is_sent_and_an_async_one_is_s
         nsqd.tcp_address,
     )
     assert line == "None 2"
-
-
-PATCHED = """
-from gevent import monkey
-monkey.patch_all()
-"""
-
-PUBLISHING = """
-import sys
-from gnsq_like import Producer
-
-producer = Producer(sys.argv[1], batching=sys.argv[2] == "batching", timeout=60)
-
-def publish_six():
-    for _ in range(6):
-        producer.publish("t", b"x", timeout=0.2)
-
-interrupted = 0
-while interrupted < 60:
-    interrupted += interrupt(publish_six, 0.0006)
-    producer.publish("t", b"next")
-print("done")
-"""
-
-
-@pytest.mark.parametrize("batching", ["single", "batching"])
-def test_a_signal_handler_that_raises_leaves_a_usable_connection_or_another(nsqd: Running, batching: str) -> None:
-    """As SIGALRM timeouts do. The next publish waited for a minute, until nsqd missed a heartbeat."""
-    run_script(PATCHED + RAISING + PUBLISHING, nsqd.tcp_address, batching)

@@ -11,7 +11,7 @@ from gevent.threadpool import ThreadPool
 
 from gnsq_like import Producer
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
-from gnsq_like.producer.waiting import PublishResult, _callers
+from gnsq_like.producer.waiting import PublishResult
 from tests.support.daemons import wait_for
 from tests.support.nsqds import answer_one, good_nsqd, identified, nowhere, run_out_of_time
 from tests.support.peer import OK, PATIENCE, Peer, ScriptedNsqd
@@ -143,13 +143,18 @@ def test_greenlets_of_several_hubs_are_woken_each_in_theirs() -> None:
 
 def test_the_greenlets_of_each_thread_have_their_own_way_in() -> None:
     with good_nsqd() as server, Producer(server.address, own_thread=True, timeout=PATIENCE) as producer:
-        producer.publish("t", b"x")
         running = producer._started()
-        here = _callers(running, gevent.get_hub())
-        assert _callers(running, gevent.get_hub()) is here
+
+        def way_in() -> object:
+            gevent.get_hub()
+            producer.publish("t", b"x")
+            return running.local.callers
+
+        here = way_in()
+        assert here is not None and way_in() is here
         thread = ThreadPool(1)
-        there = thread.apply(lambda: _callers(running, gevent.get_hub()))
-        assert there is not here
+        there = thread.apply(way_in)
+        assert there is not None and there is not here
         thread.kill()
 
 
