@@ -502,6 +502,23 @@ class Connection:
             raise
         return reply
 
+    def publish_all(self, commands: Sequence[bytes], replies: Sequence[PendingReply]) -> None:
+        """As :meth:`publish`, for several that came together, with a reply for each. Never switches."""
+        self._require_alive()
+        outbox = self._outbox
+        end = outbox.put_count
+        expect = self._session.expect
+        try:
+            for command, reply in zip(commands, replies, strict=True):
+                reply.size = size = len(command)
+                end += size
+                reply.end = end
+                expect(reply)
+            outbox.put(b"".join(commands))
+        except BaseException as exc:
+            self.end(exc)
+            raise
+
     @property
     def at_rest(self) -> bool:
         """Whether all commands are written, and nothing that nsqd sent waits to be read. Never switches."""

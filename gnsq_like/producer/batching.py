@@ -24,8 +24,8 @@ from gnsq_like.wire.names import encode_topic
 #: to the next. [A hundred greenlets: 10 % more per second; 20 to 50 differ little.]
 _EARLY_COUNT = 32
 
-#: Sends a publish or a batch at a monotonic time: the pool's ``submit``, or that of ``replicas``.
-Submit = Callable[[Publish, float], None]
+#: Sends publishes or batches at a monotonic time: the pool's ``submit``, or that of ``replicas``.
+Submit = Callable[[list[Publish], float], None]
 
 
 class Member(Publish):
@@ -209,7 +209,7 @@ class Batching:
                 self._alone(batch.members[0])
                 batch.forget()
                 return
-            self._submit(batch, time.monotonic())
+            self._submit([batch], time.monotonic())
         except BaseException:  # a signal handler has raised: nobody else would complete it
             self._open.pop(batch.topic, None)
             batch.settle(batch.too_late())
@@ -227,7 +227,7 @@ class Batching:
         else:  # one that is done is not written
             member.command = self.encoder.pub_of(member.topic, member.body)
             self._pool.deadlines.add([member])
-            self._submit(member, time.monotonic())
+            self._submit([member], time.monotonic())
 
     def send_singly(self, members: list[Member]) -> None:
         """Send each member of a refused batch as a PUB. Never switches."""

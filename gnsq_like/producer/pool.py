@@ -60,8 +60,6 @@ class Pool:
         self.hub = hub_handle.hub
         self.hooks = hooks
         self.nsqds = Nsqds(addresses, lookupds, self)
-        #: Whether several publishes come now, to leave in one write for each connection.
-        self.several = False
         #: Publishes that wait for a connection or for room, oldest first.
         self._queue: deque[Publish] = deque()
         self._pump_soon = Soon(self.hub.loop, self._pump)
@@ -71,7 +69,7 @@ class Pool:
         self.awake: Gathering[Publish] = Gathering(self.hub.loop, resume)
         #: Replies, and the conditions under which they are settled; looked at after each answer.
         self.awaited: list[tuple[PendingReply, Callable[[], bool]]] = []
-        #: Sends a publish or a batch: ``submit``, or copies of it by that.
+        #: Sends publishes or batches: ``submit``, or copies of it by that.
         self.send: Submit = self.submit
         if options.replicas > 1:
             self.send = Replicas(self, options.replicas, options.quorum).submit
@@ -81,13 +79,16 @@ class Pool:
 
     # -- sending ------------------------------------------------------------------------------------
 
-    def submit(self, publish: Publish, now: float) -> None:
-        """Send a publish, or queue it. Never switches."""
+    def submit(self, publishes: list[Publish], now: float) -> None:
+        """Send publishes that came together, or queue them. Never switches."""
         nsqds = self.nsqds
-        if nsqds.circuit.reason is None and (not self._queue or publish.is_copy) and nsqds.send(publish, now):
-            return
-        self._enqueue(publish)
-        self.changed()
+        taken = 0
+        if nsqds.circuit.reason is None and (not self._queue or publishes[0].is_copy):
+            taken = nsqds.send(publishes[0], now) if len(publishes) == 1 else nsqds.send_all(publishes, now)
+        if taken < len(publishes):
+            for publish in publishes[taken:]:
+                self._enqueue(publish)
+            self.changed()
 
     def _enqueue(self, publish: Publish) -> None:
         refusal = _CLOSED if self.stopped else self.nsqds.circuit.reason

@@ -68,14 +68,12 @@ class Running:
             if pool.batching is not None and pool.nsqds.circuit.reason is None:
                 publishes = pool.batching.add(publishes)
             if publishes:
-                pool.several = len(publishes) > 1
                 try:
-                    for publish in publishes:
-                        pool.send(publish, now)
+                    pool.send(publishes, now)
                 finally:
                     pool.deadlines.add(publishes)  # last, because that costs no time while nsqd works on its answer
         finally:
-            self.beginning = pool.several = False
+            self.beginning = False
 
     def drain(self, timeout: float) -> bool:
         """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
