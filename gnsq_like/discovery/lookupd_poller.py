@@ -75,6 +75,8 @@ class LookupdPoller:
         self._on_error = on_error
         self._clock = clock
         self._greenlet: Any = None
+        #: The greenlets that ask in this round.
+        self._asked: list[gevent.Greenlet] = []
         self._stopped = False
         self._rounds = delays.Rounds(options.lookupd_poll_interval, options.lookupd_poll_jitter, draw)
         #: Settled when there should be another round at once.
@@ -94,6 +96,12 @@ class LookupdPoller:
     def start(self) -> None:
         """Start the poller greenlet. Never switches."""
         self._greenlet = gevent.spawn(self._run)
+        self._greenlet.rawlink(self._ended)
+
+    def _ended(self, greenlet: gevent.Greenlet) -> None:
+        """Start again, if a signal handler has raised in it outside of a step. Never switches."""
+        if greenlet.exception is not None and not self._stopped:
+            self.start()
 
     def stop(self) -> None:
         """End the poller greenlet and close the clients; twice is fine. May switch."""
@@ -105,8 +113,9 @@ class LookupdPoller:
 
     def forked_child(self) -> None:
         """In a forked child: end the poller without closing the clients, which are the parent's. Never switches."""
-        if self._greenlet is not None:
-            self._greenlet.kill(block=False)
+        self._stopped = True
+        # All of them now: one that went on would take an answer from the parent's socket.
+        gevent.killall([each for each in (self._greenlet, *self._asked) if each is not None], block=False)
 
     def hurry(self) -> None:
         """Poll again at once: a connection was lost, and its nsqd may be back, or gone. Never switches."""
@@ -120,8 +129,10 @@ class LookupdPoller:
                 except ENDS:
                     raise
                 except BaseException:
-                    # A bug, or a signal handler has raised; discovery must go on.
-                    logger.exception("a round of discovery failed")
+                    # A bug, or a signal handler has raised; discovery must go on, and soon.
+                    logger.exception("discovery was interrupted")
+                    self._rounds.began = self._clock()
+                    self._rounds.ended(answered=True, fruitful=False)
 
     def _wait(self) -> None:
         due = self._rounds.next_at(self._clock())
@@ -132,7 +143,7 @@ class LookupdPoller:
     def _round(self) -> None:
         self._hurried = PendingReply()  # this round covers all losses so far
         self._rounds.began = self._clock()
-        asked = [gevent.spawn(self._ask, client) for client in self._clients]
+        self._asked = asked = [gevent.spawn(self._ask, client) for client in self._clients]
         nodes: dict[str, NsqdNode] = {}
         answered = 0
         try:
@@ -153,6 +164,8 @@ class LookupdPoller:
 
     def _report(self, nodes: dict[str, NsqdNode], *, complete: bool = False, all_answered: bool = False) -> None:
         """Report what a round has found so far."""
+        if self._stopped:
+            return  # in a forked child, where it was about to go on
         found: dict[Address, NsqdNode] = {}
         for name in sorted(nodes):
             address = self._address(nodes[name])
@@ -179,6 +192,7 @@ class LookupdPoller:
         except BaseException as exc:
             if (name, option) not in self._excluded:
                 self._excluded.add((name, option))
+                self.hurry()  # once: it may have been a signal handler that raised
                 logger.warning("%s failed on nsqd %s, which is excluded", option, name, exc_info=exc)
                 error = NSQError(f"nsqd at {name} is excluded: {option} raised {exc!r}")
                 error.__cause__ = exc

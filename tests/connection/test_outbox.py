@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import gevent
-import pytest
 from gevent import socket
 from gevent.event import Event
 from hypothesis import given
@@ -152,41 +151,6 @@ def test_a_failed_write_is_told_once_and_ends_writing() -> None:
     outbox.flush()
     gevent.sleep(0)
     assert broken == [pipe.failure]
-    assert pipe.writes == []
-    pipe.close()
-
-
-@pytest.mark.parametrize("failure", [RuntimeError("a signal handler's"), KeyboardInterrupt()])
-def test_what_interrupts_a_write_ends_writing_and_is_raised(failure: BaseException) -> None:
-    """A part of the output may be lost with it."""
-    broken: list[BaseException] = []
-    pipe = Pipe()
-    outbox = outbox_on(pipe, broken)
-    pipe.failure = failure
-    with pytest.raises(type(failure)):
-        outbox.put_now(b"a")
-    outbox.put(b"b")
-    gevent.sleep(0)
-    assert broken == [failure]
-    assert pipe.writes == []
-    pipe.close()
-
-
-def test_what_interrupts_a_put_ends_writing_and_is_raised() -> None:
-    class Interrupting:
-        """A hub's loop, in which a signal handler raises when the flush is asked for."""
-
-        def run_callback(self, _: object) -> None:
-            raise KeyboardInterrupt
-
-    pipe = Pipe()
-    broken: list[BaseException] = []
-    outbox = Outbox(pipe, Interrupting(), broken.append)
-    with pytest.raises(KeyboardInterrupt):
-        outbox.put(b"a")
-    assert [type(each) for each in broken] == [KeyboardInterrupt]
-    assert not outbox.put(b"b")
-    outbox.flush()
     assert pipe.writes == []
     pipe.close()
 

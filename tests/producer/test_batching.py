@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from typing import Any
 
 import gevent
@@ -11,8 +10,6 @@ import pytest
 
 from gnsq_like import Producer
 from gnsq_like.errors import InvalidBody, InvalidName, NotSent, OutcomeUnknown, PublishRefused
-from gnsq_like.producer.batching import Batching, Member
-from gnsq_like.producer.encoder import Encoder
 from tests.simulation import Cluster, simulated
 from tests.support.daemons import KINDS, running_nsqd
 from tests.support.hub import settle
@@ -257,24 +254,6 @@ def test_a_member_nobody_waits_for_is_not_sent_again_after_a_refusal(nsqd):
     gevent.joinall(waiting, timeout=PATIENCE)
     stats = producer.stats()
     assert [stats[name] for name in ("confirmed", "unknown", "not_sent")] == [2, 1, 1]
-    producer.close()
-
-
-def test_members_whose_batch_is_interrupted_as_it_leaves_are_settled(nsqd):
-    """By a signal handler that raises."""
-
-    def submit(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    producer = make(nsqd)
-    pool = producer._started().pool
-    batching = Batching(pool, producer.options, Encoder(producer.options), submit)
-    members = [Member(pool, "t", b"x", time.monotonic() + PATIENCE) for _ in range(2)]
-    batching.add(list(members))
-    with pytest.raises(KeyboardInterrupt):
-        batching.flush()
-    assert [type(member.error) for member in members] == [NotSent] * 2
-    assert batching.held == 0
     producer.close()
 
 

@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -29,7 +30,7 @@ from tests.simulation import Cluster, simulated
 from tests.simulation.process import CURRENT
 
 _STEP = int(os.environ.get("INTERRUPT_EVERY", "29"))
-_ROOMS = ("connection", "discovery", "policy", "producer", "reader", "runtime", "transport", "wire")
+_ROOMS = ("connection", "discovery", "http", "policy", "producer", "reader", "runtime", "transport", "wire")
 _CLIENT = tuple(os.path.join(os.path.dirname(gnsq_like.__file__), room, "") for room in _ROOMS)
 #: What CPython calls signal handlers after.
 _CALLED_AFTER = {code for name, code in dis.opmap.items() if name.startswith(("CALL", "RESUME", "JUMP_BACKWARD"))}
@@ -79,8 +80,8 @@ class Interrupter:
                 if is_point:
                     self._left -= 1
                     if self._left < 0:
-                        self.where = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
-                        raise Alarm(self.where)
+                        self.where = "".join(traceback.format_stack(frame, 5))
+                        raise Alarm(f"{code.co_filename}:{frame.f_lineno}")
             return step
 
         return step
@@ -94,7 +95,7 @@ def each_point(cluster: Cluster, attempt: Callable[[Interrupter, int], None]) ->
         try:
             attempt(interrupter, number)
         except Exception as exc:
-            raise AssertionError(f"interrupted at point {number}, {interrupter.where}: {exc!r}") from exc
+            raise AssertionError(f"{exc!r} after point {number} was interrupted:\n{interrupter.where}") from exc
         finally:
             interrupter.end()
         if not interrupter.where:
@@ -106,7 +107,7 @@ def each_point(cluster: Cluster, attempt: Callable[[Interrupter, int], None]) ->
 
 @pytest.mark.parametrize("start", ["connected", "connecting"])
 @pytest.mark.parametrize("batching", [False, True], ids=["single", "batching"])
-@simulated()
+@simulated(timeout=600)
 def test_a_producer(cluster: Cluster, batching: bool, start: str) -> None:
     def attempt(interrupter: Interrupter, number: int) -> None:
         topic = f"t{number}"
@@ -147,14 +148,14 @@ def test_a_producer(cluster: Cluster, batching: bool, start: str) -> None:
 
 
 @pytest.mark.parametrize("handling", [0.0, 0.02], ids=["at once", "in 20 ms"])
-@pytest.mark.parametrize("start", ["connected", "connecting"])
-@simulated(msg_timeout=_MSG_TIMEOUT)
+@pytest.mark.parametrize("start", ["connected", "connecting", "discovering"])
+@simulated(nsqlookupds=1, timeout=600, msg_timeout=_MSG_TIMEOUT)
 def test_a_reader(cluster: Cluster, start: str, handling: float) -> None:
     nsqd = cluster.nsqds[0]
     broker = nsqd.daemon.broker
 
     def attempt(interrupter: Interrupter, number: int) -> None:
-        topic = broker.topic(f"t{number}")
+        topic = nsqd.process.run(broker.topic, f"t{number}")
         handled: set[bytes] = set()
 
         def handle(message: Message) -> None:
@@ -173,11 +174,12 @@ def test_a_reader(cluster: Cluster, start: str, handling: float) -> None:
             put(bodies)
             cluster.wait(lambda: bodies <= handled and is_done(), seconds)
 
+        nsqds = cluster.discovery() if start == "discovering" else {"nsqd_tcp_addresses": cluster.tcp_addresses}
         reader = gnsq_like.Reader(
             topic.name,
             "c",
             handle,
-            nsqd_tcp_addresses=cluster.tcp_addresses,
+            **nsqds,
             max_in_flight=3,
             max_backoff_duration=0.0,
             max_requeue_delay=0.0,
@@ -186,7 +188,7 @@ def test_a_reader(cluster: Cluster, start: str, handling: float) -> None:
         )
         first = {b"%d" % index for index in range(6)}
         nsqd.process.run(broker.channel, topic, "c", time.monotonic())
-        if start == "connecting":
+        if start != "connected":
             interrupter.begin(number)
         try:
             reader.start()
@@ -199,7 +201,7 @@ def test_a_reader(cluster: Cluster, start: str, handling: float) -> None:
         # What was in flight on a lost connection comes again after its timeout.
         consume(first, 2 * _SOON + _MSG_TIMEOUT)
         interrupter.end()
-        consume({b"later %d" % index for index in range(9)}, _SOON)
+        consume({b"later %d" % index for index in range(9)}, 2 * _SOON)
         began = cluster.now
         reader.stop()
         assert cluster.now - began < _SOON
