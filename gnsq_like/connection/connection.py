@@ -117,7 +117,8 @@ class Connection:
         second after SUB
     :param on_error: called with (connection, error) when nsqd reports that a FIN, REQ or TOUCH failed; without it, that
         is logged
-    :param on_close: called with (connection, error) when the connection has ended; error is None after :meth:`close`
+    :param on_close: called with (connection, error) when the connection has ended; error is None after :meth:`close`;
+        once more if it raises
 
     ``on_messages`` and ``on_answers`` run in the hub, the others in a greenlet; none may switch greenlets.
     """
@@ -160,6 +161,8 @@ class Connection:
         self.lease: Lease | None = None
         #: Why the connection ended; None while it is open, or after :meth:`close`.
         self.error: NSQError | None = None
+        #: Whether on_close has raised.
+        self._on_close_failed = False
         #: The greenlet that ends it.
         self._ending: Any = None
         #: The following three are set by connect(), before it is OPEN.
@@ -244,6 +247,8 @@ class Connection:
         """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
         if self._state is Life.ENDING:
             self._ending = InnerGreenlet.spawn(self._tear_down)
+        elif self.alive and self._outbox.closed:
+            self.end("what ended writing was interrupted")
         elif self.alive and self.lease is None:
             if not self._transport.is_watched:
                 self._transport.watch(self._take_in)
@@ -273,12 +278,19 @@ class Connection:
         self._outbox.close()
         self._transport.close()
         failure = self.error or ConnectionLost(self.address, "it was closed")
-        for reply in self._session.abandon():
+        unanswered = self._session.unanswered
+        while unanswered:  # one by one: a signal handler that raises loses one at most
+            reply = unanswered[0]
+            del unanswered[0]
             reply.failed(not_answered(self.address, failure, reply.end <= self._outbox.sent_count))
+        self._session.abandon()
         try:
             self._on_close(self, self.error)
         except Exception:
             logger.exception("connection to %s: on_close raised", self.address)
+            if not self._on_close_failed:  # perhaps a signal handler did: _look calls it again
+                self._on_close_failed = True
+                return
         self._liveness.close()  # last: until then, _look would do the rest
         self._enter(Life.CLOSED)
 
@@ -330,6 +342,7 @@ class Connection:
         :returns: False if no input has arrived, or none may be read
         """
         if not self.alive or self.lease is not None:
+            self._transport.unwatch()  # or the hub would call this without end, while there is input
             return False
         completed: list[Event[PendingReply]] = [] if events is None else events
         try:

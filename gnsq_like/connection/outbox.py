@@ -54,7 +54,8 @@ class Outbox:
         self._watcher: Any = None
         self._flush_soon = Soon(loop, self.flush)
         self._writing = False
-        self._closed = False
+        #: Whether it takes no more output.
+        self.closed = False
         #: Monotonic time since which the kernel has accepted nothing although there is output.
         self.stalled_since: float | None = None
         #: Bytes put so far.
@@ -64,7 +65,7 @@ class Outbox:
 
     def put(self, data: bytes) -> bool:
         """Queue one or more whole commands; returns whether it is open. Never switches."""
-        if self._closed:
+        if self.closed:
             return False
         size = len(data)
         try:
@@ -79,7 +80,7 @@ class Outbox:
 
     def put_now(self, data: bytes) -> bool:
         """Queue commands, and write what the kernel accepts unless earlier output is queued. As :meth:`put`."""
-        if self._pieces or self._watcher is not None or self._writing or self._closed:
+        if self._pieces or self._watcher is not None or self._writing or self.closed:
             return self.put(data)
         try:
             self.put_count += len(data)
@@ -92,7 +93,7 @@ class Outbox:
     @property
     def idle(self) -> bool:
         """Whether everything put is written."""
-        return not (self._pieces or self._watcher is not None or self._closed)
+        return not (self._pieces or self._watcher is not None or self.closed)
 
     def written_elsewhere(self, count: int) -> None:
         """Account for bytes that another thread has written to the socket. Never switches."""
@@ -101,7 +102,7 @@ class Outbox:
 
     def close(self) -> None:
         """Drop what is queued, and ignore further output; twice is fine. Call before the socket is closed."""
-        self._closed = True
+        self.closed = True
         self._pieces = []
         self._rest = None
         self.stalled_since = None
@@ -112,7 +113,7 @@ class Outbox:
 
         Also while waiting for the socket to become writable, which a blocked hub may not have noticed.
         """
-        if self._closed or self._writing:
+        if self.closed or self._writing:
             return
         try:
             while self._rest is not None or self._pieces or self._transport.unsent:
@@ -137,7 +138,7 @@ class Outbox:
             transport = self._transport
             waiting = transport.unsent
             sent = transport.send_now(data)
-            if self._closed:
+            if self.closed:
                 return False
             self.sent_count += sent
             self._rest = memoryview(data)[sent:] if sent < len(data) else None

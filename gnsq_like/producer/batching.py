@@ -210,9 +210,11 @@ class Batching:
                 batch.forget()
                 return
             self._submit([batch], time.monotonic())
-        except BaseException:  # a signal handler has raised: nobody else would complete it
+        except BaseException:  # a signal handler has raised: nobody else would complete what is not sent
             self._open.pop(batch.topic, None)
-            batch.settle(batch.too_late())
+            for member in batch.members:
+                if not member.is_sent:
+                    member.settle(member.too_late())
             raise
 
     def look(self) -> None:

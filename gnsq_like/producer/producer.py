@@ -29,7 +29,7 @@ from gnsq_like.producer.batching import Member
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish, PublishCounts
-from gnsq_like.producer.waiting import PublishResult, Running, publish_and_wait, publish_from_loop
+from gnsq_like.producer.waiting import PublishResult, Running, give_up, publish_and_wait, publish_from_loop
 from gnsq_like.runtime import hub_thread, native, owner
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here, may_wait_here, own_hub
 from gnsq_like.runtime.known_attributes import KnownAttributes
@@ -160,18 +160,23 @@ class Producer(KnownAttributes):
         result = PublishResult(publish, hub_handle)
         here = native.thread_id() == running.thread
         may_begin = here and not running.beginning and may_wait_here()
-        if pool.waiting_count + hub_handle.backlog >= self.options.max_pending_count:
-            room = PendingReply()
-            hub_handle.call(pool.when, pool.has_room, room)
-            may_wait = may_begin or not here
-            if not may_wait or not hub_handle.wait(room, publish.deadline - time.monotonic()):
-                hub_handle.call(publish.settle, NotSent(f"no room in time: {pool.nsqds.why()}"))
-                return result
+        is_full = pool.waiting_count + hub_handle.backlog >= self.options.max_pending_count
+        if is_full and here and not may_begin:
+            hub_handle.call(publish.settle, NotSent(f"no room, and it may not wait here: {pool.nsqds.why()}"))
+            return result
         if may_begin:
             running.begin([publish], now)
         else:
             pool.lone_caller.disturbed()
             hub_handle.call(running.begin, [publish], now)
+        if is_full:  # in the queue with the others; it keeps its caller until it has left it
+            out = PendingReply()
+            hub_handle.call(pool.when, lambda: publish.done or publish.is_sent or pool.has_room(), out)
+            try:
+                hub_handle.wait(out, publish.deadline - now)
+            except BaseException:
+                give_up(publish, hub_handle)
+                raise
         return result
 
     async def apublish(

@@ -401,8 +401,11 @@ class Handlers:
 
     def take_from(self, messages: Collection[Message]) -> list[Message]:
         """Remove and return those of these messages whose handler has not started. Never switches."""
-        waiting = self._take_waiting()
-        self.put([message for message in waiting if message not in messages])
+        waiting = others = self._take_waiting()
+        try:
+            others = [message for message in waiting if message not in messages]
+        finally:
+            self.put(others)
         return [message for message in waiting if message in messages]
 
     # -- workers ------------------------------------------------------------------------------------

@@ -221,29 +221,33 @@ class Subscriptions:
         self.table[target] = subscription
         self._counts.reconnects += target in self._were_connected
         self._were_connected.add(target)
+        subscription.is_added = True
         flow.add(subscription)
         setup.hooks.call("on_connect", subscription.address)
         logger.info("subscribed to %s/%s at %s", target.topic, setup.channel, target.address)
         return None
 
     def _ended(self, subscription: Subscription, error: NSQError | None) -> None:
-        # At the connection's end, in a greenlet of its own.
+        # At the connection's end, in a greenlet of its own; all of it once more if a signal handler has raised in it.
         target = subscription.target
-        if self.table.get(target) is not subscription:
+        if not subscription.is_added:
             return  # it had not subscribed
-        del self.table[target]
-        subscription.timeouts.stop_touching()
-        for message in self._handlers.take_from(subscription.in_flight):
-            subscription.drop(message)
-        subscription.drop_left()
-        self._flow.lose(subscription)
-        self._setup.hooks.call("on_disconnect", subscription.address, error)
-        if error is not None:
-            logger.warning("%s", error)
-        if subscription.is_gone:
-            self._redialer.forget([target])
-        elif self._redialer.lost(target) and self._poller is not None:
-            self._poller.hurry()
+        if self.table.get(target) is subscription:
+            del self.table[target]
+        try:
+            subscription.timeouts.stop_touching()
+            for message in self._handlers.take_from(subscription.in_flight):
+                subscription.drop(message)
+            subscription.drop_left()
+            self._flow.lose(subscription)
+            self._setup.hooks.call("on_disconnect", subscription.address, error)
+            if error is not None:
+                logger.warning("%s", error)
+        finally:
+            if subscription.is_gone:
+                self._redialer.forget([target])
+            elif target not in self.table and self._redialer.lost(target) and self._poller is not None:
+                self._poller.hurry()
 
     def _refused(self, subscription: Subscription, error: NsqdError) -> None:
         """Renew a connection on which nsqd refused a FIN or REQ as unknown. Never switches.

@@ -59,6 +59,7 @@ class SubscriptionFlow(Protocol):
         self, subscription: Subscription, messages: list[Message], stamps: list[int], outcome: Outcome
     ) -> None: ...
     def written(self) -> None: ...
+    def lose(self, subscription: Subscription) -> None: ...
 
 
 class Subscription:
@@ -96,6 +97,8 @@ class Subscription:
         self.level: Level = Level()
         #: Settled when the last message in flight was answered; only of one that is to end before the Reader.
         self.drained: PendingReply | None = None
+        #: Whether it is one of the Reader's: from SUB's reply on.
+        self.is_added = False
         #: Whether discovery says that its topic is no longer there: it is not dialled again.
         self.is_gone = False
         self._options = options
@@ -272,9 +275,14 @@ class Subscription:
             try:
                 self._finish(finished, Outcome.HANDLED)
             except BaseException as exc:
-                self.connection.end(exc)  # a signal handler has raised: its loss counts the rest
                 self.finished[:0] = [message for message in finished if message in self.in_flight]
+                self._interrupted(exc)
                 raise
+
+    def _interrupted(self, exc: BaseException) -> None:
+        """A signal handler has raised while answers were accounted: end, and count the rest. Never switches."""
+        self.connection.end(exc)
+        self._flow.lose(self)  # now: the connection may have ended before
 
     def _look(self, connection: Connection) -> None:
         """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
@@ -297,7 +305,7 @@ class Subscription:
             self._flow.answered(self, [message], [stamp], Outcome.FAILED if backoff else Outcome.REQUEUED)
             is_sent = self.connection.requeue(message._id, delay)
         except BaseException as exc:
-            self.connection.end(exc)  # as above
+            self._interrupted(exc)
             raise
         if is_sent:
             self._hooks.call("on_requeue", message, delay)
@@ -354,7 +362,11 @@ class Subscription:
         """A dropped message leaves its place. Never switches."""
         stamp = self.in_flight.pop(message, _GONE)
         if stamp != _GONE:
-            self._flow.answered(self, [message], [stamp], Outcome.LOST)
+            try:
+                self._flow.answered(self, [message], [stamp], Outcome.LOST)
+            except BaseException as exc:
+                self._interrupted(exc)
+                raise
             self._flow.written()
 
     def drop_left(self) -> None:

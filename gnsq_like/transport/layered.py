@@ -120,6 +120,11 @@ class LayeredTransport:
         """As ``TcpTransport.is_watched``; not while bytes that are read wait to be decoded, in case nothing does so."""
         return self._tcp.is_watched and not self.layers.pending
 
+    def unwatch(self) -> None:
+        """As ``TcpTransport.unwatch``. Never switches."""
+        self._on_input = None
+        self._tcp.unwatch()
+
     def _input(self) -> None:
         if self._on_input is not None:
             try:

@@ -11,6 +11,7 @@ import pytest
 from gnsq_like import Producer
 from gnsq_like.errors import NotSent, NSQError, PublishRefused
 from gnsq_like.testing.proxy import FaultProxy
+from tests.simulation import Cluster, simulated
 from tests.support.daemons import KINDS, Kind, running_nsqd, wait_for
 from tests.support.hub import settle
 from tests.support.nsqds import answer_all, answer_one, failures, good_nsqd, identified, nowhere, run_out_of_time
@@ -129,6 +130,25 @@ def test_publish_async_without_room_in_time(make: Make, nsqd: ScriptedNsqd) -> N
     for result in results:
         with pytest.raises(NotSent):
             result.get(timeout=PATIENCE)
+
+
+@simulated()
+def test_publish_async_waits_in_the_same_queue_as_others(cluster: Cluster) -> None:
+    producer = cluster.producer(max_pending_count=2, own_thread=False)
+    cluster.world.network.latency = 0.01
+    stopped = False
+
+    def publish_on() -> None:
+        while not stopped:
+            producer.publish("t", b"x")
+
+    callers = [gevent.spawn(publish_on) for _ in range(20)]
+    cluster.sleep(1)
+    began = cluster.now
+    producer.publish_async("t", b"async").get()
+    assert cluster.now - began < 0.5, "twenty before it, two in each round trip of 20 ms"
+    stopped = True
+    gevent.joinall(callers, raise_error=True)
 
 
 def test_one_offender_among_a_hundred(make: Make, nsqd: ScriptedNsqd) -> None:

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from random import Random
 from types import FrameType
 from typing import Any
 
@@ -30,6 +31,7 @@ from tests.simulation import Cluster, simulated
 from tests.simulation.process import CURRENT
 
 _STEP = int(os.environ.get("INTERRUPT_EVERY", "29"))
+_SEEDS = int(os.environ.get("INTERRUPT_SEEDS", "3"))
 _ROOMS = ("connection", "discovery", "http", "policy", "producer", "reader", "runtime", "transport", "wire")
 _CLIENT = tuple(os.path.join(os.path.dirname(gnsq_like.__file__), room, "") for room in _ROOMS)
 #: What CPython calls signal handlers after.
@@ -207,3 +209,71 @@ def test_a_reader(cluster: Cluster, start: str, handling: float) -> None:
         assert cluster.now - began < _SOON
 
     each_point(cluster, attempt)
+
+
+@pytest.mark.parametrize("seed", range(_SEEDS))
+@pytest.mark.parametrize("batching", [False, True], ids=["single", "batching"])
+@simulated(timeout=600, msg_timeout=_MSG_TIMEOUT)
+def test_again_and_again(cluster: Cluster, batching: bool, seed: int) -> None:
+    """At random points, also while what an earlier interruption has ended is made anew, and connections are cut."""
+    logging.disable()
+    random = Random(seed)
+    interrupter = Interrupter()
+    producer = Producer(cluster.tcp_addresses, own_thread=False, timeout=_TIMEOUT, batching=batching)
+    confirmed: set[bytes] = set()
+    not_sent: set[bytes] = set()
+    handled: set[bytes] = set()
+
+    def publish(body: bytes) -> None:
+        began = cluster.now
+        try:
+            producer.publish("t", body)
+            confirmed.add(body)
+        except NotSent:
+            not_sent.add(body)
+        except (Alarm, NSQError):
+            pass
+        assert cluster.now - began < _TIMEOUT + 3 * _SOON  # looks are interrupted, too
+
+    def publish_many(caller: int) -> None:
+        for number in range(100):
+            publish(b"%d.%d" % (caller, number))
+            gevent.sleep(random.choice([0.0, 0.001, 0.02]))
+
+    def handle(message: Message) -> None:
+        handled.add(message.body)
+        if random.random() < 0.2:
+            gevent.sleep(0.01)
+
+    reader = gnsq_like.Reader(
+        "t",
+        "c",
+        handle,
+        nsqd_tcp_addresses=cluster.tcp_addresses,
+        max_in_flight=5,
+        max_backoff_duration=0.0,
+        max_requeue_delay=0.0,
+        max_attempts=0,
+        max_redial_delay=0.5,
+    )
+    reader.start()
+    publish(b"first")
+    callers = [gevent.spawn(publish_many, caller) for caller in range(5)]
+    while not all(caller.ready() for caller in callers):
+        interrupter.begin(random.randrange(1000))
+        cluster.sleep(random.choice([0.005, 0.05]))
+        if random.random() < 0.1:
+            for connection in cluster.world.network.open_connections([cluster.nsqds[0].process]):
+                connection.cut()
+    interrupter.end()
+    gevent.joinall(callers, raise_error=True)
+    cluster.sleep(2 * _SOON)
+    publish(b"last")
+    assert b"last" in confirmed
+    cluster.wait(lambda: confirmed <= handled, 2 * _MSG_TIMEOUT + 2 * _SOON)
+    assert not not_sent & handled
+    began = cluster.now
+    reader.stop()
+    assert producer.close()
+    assert cluster.now - began < _SOON
+    cluster.world.errors.clear()
