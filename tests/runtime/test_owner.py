@@ -413,7 +413,8 @@ def handles(bodies):
 def work():
     seen.clear()
     gevent.sleep(0.5)  # the time in which nothing is to happen
-    assert (handled, confirmed, seen) == ([b"before"], [b"before"], [])
+    found = handled, confirmed, seen
+    assert found == ([b"before"], [b"before"], []), found
 
 handles([b"before"])
 gevent.spawn(publish, b"lingers")
