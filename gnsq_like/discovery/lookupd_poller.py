@@ -148,6 +148,8 @@ class LookupdPoller:
         answered = 0
         try:
             for greenlet in gevent.iwait(asked):
+                if self._stopped:
+                    return  # in a forked child, where they are killed
                 if greenlet.value is not None:
                     answered += 1
                     for node in greenlet.value:
@@ -164,8 +166,6 @@ class LookupdPoller:
 
     def _report(self, nodes: dict[str, NsqdNode], *, complete: bool = False, all_answered: bool = False) -> None:
         """Report what a round has found so far."""
-        if self._stopped:
-            return  # in a forked child, where it was about to go on
         found: dict[Address, NsqdNode] = {}
         for name in sorted(nodes):
             address = self._address(nodes[name])
