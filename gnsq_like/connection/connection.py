@@ -83,8 +83,9 @@ class Life(enum.Enum):
     NEW = "not connected"
     CONNECTING = "connecting"
     OPEN = "open"
-    #: A greenlet is about to end it.
+    #: A greenlet is about to end it, or has to do so again, because on_close has raised.
     ENDING = "ending"
+    ENDING_AGAIN = "ending again"
     CLOSED = "closed"
     #: It belongs to the parent of this process, or its thread has ended: nothing of it runs here.
     LET_GO = "let go"
@@ -95,10 +96,12 @@ _NEXT = {
     Life.NEW: {Life.CONNECTING, Life.ENDING},
     Life.CONNECTING: {Life.OPEN, Life.ENDING},
     Life.OPEN: {Life.ENDING, Life.LET_GO},
-    Life.ENDING: {Life.CLOSED, Life.LET_GO},
+    Life.ENDING: {Life.ENDING_AGAIN, Life.CLOSED, Life.LET_GO},
+    Life.ENDING_AGAIN: {Life.CLOSED, Life.LET_GO},
     Life.CLOSED: set(),
     Life.LET_GO: set(),
 }
+_ENDING = (Life.ENDING, Life.ENDING_AGAIN)
 
 
 class Connection:
@@ -161,8 +164,6 @@ class Connection:
         self.lease: Lease | None = None
         #: Why the connection ended; None while it is open, or after :meth:`close`.
         self.error: NSQError | None = None
-        #: Whether on_close has raised.
-        self._on_close_failed = False
         #: The greenlet that ends it.
         self._ending: Any = None
         #: The following three are set by connect(), before it is OPEN.
@@ -245,7 +246,7 @@ class Connection:
 
     def _look(self) -> None:
         """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
-        if self._state is Life.ENDING:
+        if self._state in _ENDING:
             self._ending = InnerGreenlet.spawn(self._tear_down)
         elif self.alive and self._outbox.closed:
             self.end("what ended writing was interrupted")
@@ -271,7 +272,7 @@ class Connection:
 
     def _tear_down(self) -> None:
         """The end of the connection. Never switches."""
-        if self._state is not Life.ENDING:
+        if self._state not in _ENDING:
             return
         if self.lease is not None:
             self.lease.end()
@@ -288,8 +289,7 @@ class Connection:
             self._on_close(self, self.error)
         except Exception:
             logger.exception("connection to %s: on_close raised", self.address)
-            if not self._on_close_failed:  # perhaps a signal handler did: _look calls it again
-                self._on_close_failed = True
+            if self._enter(Life.ENDING_AGAIN):  # perhaps a signal handler has raised: _look calls it once more
                 return
         self._liveness.close()  # last: until then, _look would do the rest
         self._enter(Life.CLOSED)
