@@ -59,12 +59,16 @@ class Interrupter:
         """Interrupt what happens from now on, in this greenlet's hub and the greenlets that start."""
         self._left = points
         # In the hub, because each new greenlet is traced if the one that switches to it is.
-        gevent.get_hub().loop.run_callback(sys.settrace, self._begin_function)
+        gevent.get_hub().loop.run_callback(self._trace)
         gevent.sleep(0)
 
     def end(self) -> None:
         """Interrupt nothing more."""
         self._left = -1
+
+    def _trace(self) -> None:
+        sys._getframe().f_trace_opcodes = True  # before: Python 3.12 looks at it only when tracing begins
+        sys.settrace(self._begin_function)
 
     def _begin_function(self, frame: FrameType, _event: str, _argument: object) -> Any:
         code = frame.f_code
