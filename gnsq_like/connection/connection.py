@@ -215,7 +215,7 @@ class Connection:
             loop, transport, self._outbox, options, lambda: self.last_received_at, self.end, self._look
         )
         self._enter(Life.OPEN)
-        self._liveness.start()  # now: if a signal handler raises before, nothing would close it
+        self._liveness.start()  # not earlier: nothing would stop it if a signal handler raised
         owner.register(self, Connection.let_go)
         self._take_in(handshake.early)
         transport.watch(self._take_in)
@@ -249,7 +249,7 @@ class Connection:
         if self._state in _ENDING:
             self._ending = InnerGreenlet.spawn(self._tear_down)
         elif self.alive and self._outbox.closed:
-            self.end("what ended writing was interrupted")
+            self.end("writing was interrupted")
         elif self.alive and self.lease is None:
             if not self._transport.is_watched:
                 self._transport.watch(self._take_in)

@@ -210,7 +210,7 @@ class Batching:
                 batch.forget()
                 return
             self._submit([batch], time.monotonic())
-        except BaseException:  # a signal handler has raised: nobody else would complete what is not sent
+        except BaseException:  # a signal handler has raised: nothing else would settle those not sent
             self._open.pop(batch.topic, None)
             for member in batch.members:
                 if not member.is_sent:

@@ -271,7 +271,7 @@ def test_members_of_many_timeouts_end_in_time_whatever_their_batches_wait_for(cl
         late.append(cluster.now - due)
 
     first = [gevent.spawn(publish, timeout) for timeout in (0.06, 0.05, 3.0)]
-    gevent.sleep(0.055)
+    gevent.sleep(0.055)  # virtual: between the first two deadlines
     gevent.joinall([*first, gevent.spawn(publish, 0.05), gevent.spawn(publish, 0.2)], raise_error=True)
     assert len(late) == 5
     assert max(late) < 0.001

@@ -1,6 +1,6 @@
 """The supervisor's decisions: which processes there should be, and when each is started, drained, or killed.
 
-It does no I/O apart from logging: it is told what happened and what time it is, and returns actions
+It does no I/O except logging. It is told what has happened and what time it is, and returns actions
 (``members.take_actions``), which ``master.py`` carries out. There is a slot for each wanted process. A slot has a
 current member, and during a reload a successor, which loads the new code while the current one still works. So code
 that cannot be loaded replaces nothing, and the two are never active together: a successor starts its Readers when the

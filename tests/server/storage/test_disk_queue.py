@@ -258,6 +258,7 @@ def test_files_that_could_not_be_synced_are_synced_by_the_next_sync(
             open_before.append(len(os.listdir("/dev/fd")))
     assert len(set(open_before)) == 1
     synced: list[int] = []
+    # The operating system's call: nothing else shows which files were synced.
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
     sync = queue.begin_sync()
     assert sync is not None
