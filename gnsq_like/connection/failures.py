@@ -14,7 +14,7 @@ from gnsq_like.errors import (
     ProtocolError,
     PublishRefused,
 )
-from gnsq_like.runtime.hub_calls import InnerGreenlet
+from gnsq_like.runtime.dispatcher import log_soon
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +30,7 @@ def lost_by(address: str, why: BaseException | str, doing: str = "") -> Connecti
         reason = doing + (getattr(why, "strerror", None) or str(why))
     else:
         text = "connection to %s: interrupted by a signal handler, or by a bug in gnsq_like or in a callback"
-        # In a greenlet: what handles the log may wait, and the hub must not.
-        InnerGreenlet.spawn(logger.error, text, address, exc_info=(type(why), why, why.__traceback__))
+        log_soon(logger.error, text, address, exc_info=(type(why), why, why.__traceback__))
         reason = f"interrupted by {why!r}"
     lost = ConnectionLost(address, reason)
     # Without its frames, which would keep the connection as long as a log keeps the error.

@@ -21,9 +21,10 @@ from gnsq_like.errors import ConnectionFailed, ConnectionLost, NsqdError, NSQErr
 from gnsq_like.options import ProducerOptions
 from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
+from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import InnerGreenlet
 from gnsq_like.runtime.native import draw
-from gnsq_like.runtime.user_code import ENDS, HookRunner
+from gnsq_like.runtime.user_code import ENDS
 
 logger = logging.getLogger(__name__)
 

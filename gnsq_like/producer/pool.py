@@ -28,10 +28,10 @@ from gnsq_like.producer.lone_caller import LoneCaller
 from gnsq_like.producer.nsqds import Nsqds
 from gnsq_like.producer.publish import Publish, PublishCounts, resume
 from gnsq_like.producer.replicas import Replicas
+from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import Gathering, Soon
-from gnsq_like.runtime.user_code import HookRunner
 
 _CLOSED = "the Producer was closed before this was sent"
 

@@ -31,10 +31,10 @@ from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish, PublishCounts
 from gnsq_like.producer.waiting import PublishResult, Running, give_up, publish_and_wait, publish_from_loop
 from gnsq_like.runtime import hub_thread, native, owner
+from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here, may_wait_here, own_hub
 from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.user_code import HookRunner
 from gnsq_like.wire.negotiated import Authorized
 
 logger = logging.getLogger(__name__)

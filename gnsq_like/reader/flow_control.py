@@ -25,10 +25,10 @@ from gnsq_like.policy.turns import SilentTurns
 from gnsq_like.reader.message import Message, Outcome
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import OnBackoff, ReaderCounts, TopicFlows
+from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.native import draw
 from gnsq_like.runtime.timer import Soon, Timer
-from gnsq_like.runtime.user_code import HookRunner
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,9 @@ from gnsq_like.reader.message import Message, make_decoder
 from gnsq_like.reader.running import NOT_STARTED, Running, Setup
 from gnsq_like.reader.stopping import run_until_signal
 from gnsq_like.reader.topics import ReaderCounts, Topics
+from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.known_attributes import KnownAttributes
-from gnsq_like.runtime.user_code import HookRunner, check_callable
+from gnsq_like.runtime.user_code import check_callable
 from gnsq_like.wire.names import encode_channel
 from gnsq_like.wire.negotiated import Authorized
 

@@ -33,9 +33,9 @@ from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import ReaderCounts, Topics
 from gnsq_like.runtime import native, owner
+from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import handle_here
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.user_code import HookRunner
 from gnsq_like.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:

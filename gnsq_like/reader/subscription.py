@@ -33,9 +33,9 @@ from gnsq_like.reader.message import Message, Outcome, make_messages
 from gnsq_like.reader.timeouts import MessageTimeouts
 from gnsq_like.reader.topics import TopicFlow
 from gnsq_like.runtime import native
+from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.user_code import HookRunner
 from gnsq_like.wire.frames import RawMessage
 
 logger = logging.getLogger(__name__)

@@ -24,6 +24,7 @@ from gevent.hub import Hub
 
 from gnsq_like.errors import NotRunning
 from gnsq_like.runtime import native, owner
+from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.pending_reply import PendingReply
 
 logger = logging.getLogger(__name__)
@@ -126,7 +127,7 @@ class HubHandle:
                 self._wakeup.send()
         except Exception as exc:
             # The thread has ended and destroyed its hub; nothing waits for the call there.
-            logger.debug("call into a thread that has ended: %r", exc)
+            log_soon(logger.debug, "call into a thread that has ended: %r", exc)
 
     def look(self) -> None:
         """Go on, if a signal handler that raised has kept calls from being made. In this thread; never switches."""
@@ -142,8 +143,8 @@ class HubHandle:
                 del calls[0]
                 try:
                     function(*arguments)
-                except Exception:
-                    logger.exception("%r, called from another thread, failed", function)
+                except Exception as exc:
+                    log_soon(logger.error, "%r, called from another thread, failed", function, exc_info=exc)
         finally:
             self.look()
 

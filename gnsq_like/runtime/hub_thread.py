@@ -12,6 +12,7 @@ from typing import Any
 
 from gnsq_like.errors import NotRunning
 from gnsq_like.runtime import native, owner
+from gnsq_like.runtime.dispatcher import end_log, log_soon
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here, own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
 
@@ -107,10 +108,11 @@ class HubThread:
             while not self._end.done:
                 try:
                     self._end.wait()
-                except BaseException:
+                except BaseException as exc:
                     # For instance SystemExit in a hook, which must end neither this thread nor the process.
-                    logger.exception("the thread %s continues after an error", self._name)
+                    log_soon(logger.error, "the thread %s continues after an error", self._name, exc_info=exc)
             hub_handle.end()
+            end_log(_END_TIMEOUT / 2)
             stay.close()
             hub.destroy(destroy_loop=True)
 

@@ -9,6 +9,7 @@ from typing import Any
 from gevent import get_hub
 from gevent.hub import Waiter
 
+from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.timer import make_timer
 
 logger = logging.getLogger(__name__)
@@ -49,9 +50,9 @@ class PendingReply:
         for link in links or ():
             try:
                 link()
-            except Exception:
+            except Exception as exc:
                 # Whoever settles this has others to settle: a timer would not fire again, a connection would end.
-                logger.exception("%r, called with an outcome, failed", link)
+                log_soon(logger.error, "%r, called with an outcome, failed", link, exc_info=exc)
 
     def forget(self) -> None:
         """Mark as settled without calling the links, because the waiter is gone. Never switches."""

@@ -6,6 +6,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
+from gnsq_like.runtime.dispatcher import flush_log
 from gnsq_like.runtime.pending_reply import PendingReply
 from tests.support.hub import settle
 from tests.support.peer import PATIENCE
@@ -127,4 +128,5 @@ def test_a_link_that_raises_is_logged_and_keeps_nobody_waiting(caplog: pytest.Lo
     reply.link(lambda: calls.append("the next one"))
     reply.settle()
     assert calls == ["the next one"]
+    flush_log(60)
     assert "called with an outcome, failed" in caplog.text

@@ -1,8 +1,7 @@
-"""Code of the user: what is refused, what is found undone, what the log says of its errors, and hooks."""
+"""Code of the user: what is refused, what is found undone, and what the log says of its errors."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import gc
 import logging
@@ -10,19 +9,15 @@ import re
 import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import gevent
 import pytest
-from gevent.event import Event
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidAddress, InvalidOption
-from gnsq_like.runtime.user_code import MINUTE, FailureLog, HookRunner, check_callable, in_one_line, undone
-from tests.support.daemons import wait_for
+from gnsq_like.runtime.user_code import MINUTE, FailureLog, check_callable, in_one_line, undone
 
 
 async def asynchronous(message: object) -> None: ...
@@ -273,97 +268,3 @@ def test_places_without_end_are_forgotten(caplog: pytest.LogCaptureFixture) -> N
     for number in range(3000):
         failures.log("it failed", caught(type(f"Error{number}", (Exception,), {})()))
     assert len(failures._kinds) == 1000
-
-
-def test_calls_are_made_in_order_and_not_at_once():
-    seen: list[tuple[Any, ...]] = []
-    hooks = HookRunner(each=lambda *arguments: seen.append((gevent.getcurrent(), arguments)))
-    for number in range(5):
-        hooks.call("each", number, "x")
-    assert seen == []
-    hooks.join(60)
-    assert [arguments for _, arguments in seen] == [(number, "x") for number in range(5)]
-    assert len({greenlet for greenlet, _ in seen}) == 1
-    assert gevent.getcurrent() not in {greenlet for greenlet, _ in seen}
-
-
-def test_no_hook_is_fine():
-    hooks = HookRunner(none=None)
-    hooks.call("none", 1)
-    hooks.join(0)
-    assert hooks._greenlet is None
-
-
-def test_a_hook_that_blocks_delays_only_hooks():
-    gate = Event()
-    seen: list[int] = []
-    hooks = HookRunner(block=gate.wait, note=seen.append)
-    hooks.call("block")
-    hooks.call("note", 1)
-    hooks.join(0.001)
-    assert seen == []
-    gate.set()
-    hooks.join(60)
-    assert seen == [1]
-
-
-@pytest.mark.parametrize("raised", [RuntimeError("meant"), gevent.Timeout(1), asyncio.CancelledError()])
-def test_what_a_hook_raises_is_logged_and_the_next_is_called(raised, caplog):
-    def fail():
-        raise raised
-
-    seen: list[int] = []
-    hooks = HookRunner(fail=fail, note=seen.append)
-    hooks.call("fail")
-    hooks.call("note", 1)
-    hooks.join(60)
-    assert seen == [1]
-    assert "fail" in caplog.text
-
-
-def test_a_hook_may_cause_further_calls_and_may_wait_for_them():
-    seen: list[int] = []
-
-    def first():
-        hooks.call("note", 2)
-        hooks.join(60)  # would be waiting for itself
-        seen.append(1)
-
-    hooks = HookRunner(first=first, note=seen.append)
-    hooks.call("first")
-    hooks.join(60)
-    assert seen == [1, 2]
-
-
-def test_the_greenlet_lives_only_while_there_are_calls():
-    seen: list[int] = []
-    hooks = HookRunner(note=seen.append)
-    for number in range(3):
-        hooks.call("note", number)
-        wait_for(partial(seen.__contains__, number))
-        wait_for(lambda: hooks._greenlet is None)
-
-
-@pytest.mark.parametrize("hook", [3, "text", 0, False])
-def test_what_is_not_callable_is_no_hook(hook):
-    with pytest.raises(InvalidOption, match="on_error"):
-        HookRunner(on_connect=None, on_error=hook)
-
-
-def test_a_hook_that_could_not_work_is_refused():
-    async def asynchronous(address: str) -> None: ...
-
-    with pytest.raises(InvalidOption, match=r"on_connect.*async def"):
-        HookRunner(on_connect=asynchronous)
-    HookRunner(on_connect=print, on_error=None)
-    with pytest.raises(InvalidOption, match=r"on_error.*2 positional arguments"):
-        HookRunner({"on_error": 2}, on_error=lambda error: None)
-
-
-def test_a_hook_that_returns_a_coroutine_is_reported(caplog):
-    async def asynchronous() -> None: ...
-
-    hooks = HookRunner(hidden=lambda: asynchronous())
-    hooks.call("hidden")
-    hooks.join(60)
-    assert "it returned a coroutine, " in caplog.text

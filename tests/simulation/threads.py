@@ -16,7 +16,7 @@ import gevent.threadpool
 from gevent import monkey
 from gevent.event import AsyncResult
 
-from gnsq_like.runtime import hub_calls, native
+from gnsq_like.runtime import dispatcher, hub_calls, native
 from tests.simulation.loop import Loop
 from tests.simulation.network import HOST
 from tests.simulation.process import CURRENT
@@ -122,6 +122,7 @@ class _Local:
 def install(loop: Loop, hub: Any) -> None:
     """From now on, nothing starts a native thread."""
     hub_calls._here = _Local(hub_calls._Here)  # type: ignore[assignment]
+    dispatcher._here = _Local(dispatcher._Here)  # type: ignore[assignment]
     hub.resolver = Resolver()
     hub._threadpool = Pool(10)
     gevent.threadpool.ThreadPool = Pool
