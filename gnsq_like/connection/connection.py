@@ -164,6 +164,8 @@ class Connection:
         self.lease: Lease | None = None
         #: Why the connection ended; None while it is open, or after :meth:`close`.
         self.error: NSQError | None = None
+        #: nsqd's error for a publish, which ends the connection.
+        self.refusal: NsqdError | None = None
         #: The greenlet that ends it.
         self._ending: Any = None
         #: The following three are set by connect(), before it is OPEN.
@@ -310,6 +312,7 @@ class Connection:
                 self._outbox.put(commands.NOP)
             elif isinstance(event, Refused):
                 self.alive = False  # nsqd closes the connection: a caller that sees the error must not publish here
+                self.refusal = event.error
                 is_renewable = callable(self.options.auth_secret)
                 age = time.monotonic() - self._asked_auth_at if is_renewable else 0.0
                 event.token.failed(refused(self.address, event.error, age))

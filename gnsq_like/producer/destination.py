@@ -2,7 +2,8 @@
 
 Connecting happens in a greenlet of its own, so a caller that is killed or times out does not interrupt it. Each failure
 delays the next try, longer each time, until nsqd has answered a publish: a connection that breaks before that counts as
-a failure too.
+a failure too. One that nsqd closes because it refused a publish is no failure, or the invalid publishes of one caller
+would delay those of all others.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import gevent
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
 from gnsq_like.discovery.redial import Tries
-from gnsq_like.errors import ConnectionFailed, ConnectionLost, NsqdError, NSQError
+from gnsq_like.errors import ConnectionFailed, ConnectionLost, NSQError
 from gnsq_like.options import ProducerOptions
 from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
@@ -237,10 +238,11 @@ class Destination:
             return  # closed by _take, or before it was used
         if error is not None:
             logger.warning("%s", error)
-            self._tries.count += 1
-            answer = error.__cause__
+            refusal = connection.refusal
+            is_failure = refusal is None or refusal.publish_verdict != "refused"
+            self._tries.count += is_failure
             # A PUB, MPUB or DPUB failed, for instance because the disk is full: the next one may fail, too.
-            if self._tries.count > 1 or (isinstance(answer, NsqdError) and answer.code.endswith("PUB_FAILED")):
+            if is_failure and (self._tries.count > 1 or (refusal is not None and refusal.code.endswith("PUB_FAILED"))):
                 self._pause()
             else:
                 self._tries.not_before = 0.0  # it worked before: try again at once
