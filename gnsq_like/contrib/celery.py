@@ -22,17 +22,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import queue as queues
 import re
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
+from uuid import uuid4
 
-from gnsq_like import Message, Reader
+from gnsq_like import Message as Delivery
+from gnsq_like import Reader
 from gnsq_like.contrib.shared.clusters import Cluster, several
 from gnsq_like.contrib.shared.extras import missing
 from gnsq_like.contrib.shared.jobs import Jobs
@@ -43,8 +47,11 @@ try:
     from kombu import transport as _transports
 except ModuleNotFoundError as exc:
     raise missing(exc, "celery") from exc
+from amqp.protocol import queue_declare_ok_t
 from kombu.exceptions import OperationalError
 from kombu.transport import virtual
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["Channel", "Transport"]
 
@@ -57,6 +64,8 @@ _EARLIER = 1.0
 _MOST_IN_FLIGHT = 100
 #: Seconds after which a wait for messages looks whether a Reader has given up.
 _LOOKS = 1.0
+#: Seconds for counting a queue's messages in a passive declaration.
+_COUNTING = 1.0
 
 
 def nsq_name(name: str, *, ephemeral: bool = False) -> str:
@@ -68,9 +77,35 @@ def nsq_name(name: str, *, ephemeral: bool = False) -> str:
     return found + suffix
 
 
+class _Message(virtual.Message):
+    """A message as its consumer sees it. If its body is unreadable, any answer but a requeue makes it a dead letter.
+
+    Celery's worker acknowledges what it cannot decode: the message would be gone.
+    """
+
+    def _decode(self) -> Any:
+        try:
+            return super()._decode()
+        except Exception:
+            self.errors.append(sys.exc_info())
+            raise
+
+    def ack(self, multiple: bool = False) -> None:
+        if self.errors:
+            self.reject()
+        else:
+            super().ack(multiple)
+
+    def reject(self, requeue: bool = False) -> None:
+        if self.errors and not requeue and not self.acknowledged:
+            self.channel.bury(self.delivery_tag, _text(self.errors[0][1]))
+        super().reject(requeue)
+
+
 class Channel(virtual.Channel):
     """Publishes, and consumes queues."""
 
+    Message = _Message
     supports_fanout = True
     do_restore = False  # nsqd delivers again what is not answered
 
@@ -81,12 +116,20 @@ class Channel(virtual.Channel):
         self.readers: dict[str, Reader] = {}
         self._without_ack: set[str] = set()
         #: Messages that are not answered, by their delivery tags, the last delivery at the end.
-        self.deliveries: dict[str, list[Message]] = {}
+        self.deliveries: dict[str, list[Delivery]] = {}
 
     # -- declaring ----------------------------------------------------------------------------------
 
     def exchange_declare(self, exchange: str | None = None, type: str = "direct", **kwargs: object) -> None:
         super().exchange_declare(exchange, "fanout" if exchange == _EVENTS else type, **kwargs)
+
+    def queue_declare(self, queue: str | None = None, passive: bool = False, **kwargs: object) -> Any:
+        """Ask no daemon: nsqd makes a queue's topic when it is used.
+
+        A passive declaration counts the queue's messages on the daemons that answer within a second.
+        """
+        queue = queue or f"amq.gen-{uuid4()}"
+        return queue_declare_ok_t(queue, self._size(queue, _COUNTING) if passive else 0, 0)
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
         """Nothing: :meth:`_place` asks the connection for the bindings."""
@@ -103,11 +146,15 @@ class Channel(virtual.Channel):
     def _is_fanout(self, exchange: str) -> bool:
         return bool(self.typeof(exchange).type == "fanout")
 
-    def _size(self, queue: str) -> int:
-        """The messages of a queue; 0 if no HTTP address is known."""
+    def _size(self, queue: str, within: float | None = None) -> int:
+        """The messages of a queue; 0 if no HTTP address is known.
+
+        :param within: seconds, after which those of daemons that have not answered are left out
+        :raises NSQError: if a daemon does not answer, unless ``within`` is given
+        """
         topic, _ = self._place(queue)
         cluster = self.connection.cluster
-        return cluster.count(topic) if cluster.is_known and not is_ephemeral(topic) else 0
+        return cluster.count(topic, within) if cluster.is_known and not is_ephemeral(topic) else 0
 
     def _purge(self, queue: str) -> int:
         """Drop all messages of a queue."""
@@ -150,7 +197,7 @@ class Channel(virtual.Channel):
             is_fanout = any(self._is_fanout(exchange) for exchange, _, _ in self.state.queue_bindings(queue))
             since = time.time() - _EARLIER if is_fanout else 0.0
 
-            def handler(message: Message) -> None:
+            def handler(message: Delivery) -> None:
                 if message.timestamp < since:
                     return
                 message.enable_async()
@@ -177,28 +224,41 @@ class Channel(virtual.Channel):
         for reader in list(self.readers.values()):
             reader.max_in_flight = prefetch_count or _MOST_IN_FLIGHT
 
-    def deliver(self, queue: str, message: Message) -> bool:
+    def deliver(self, queue: str, message: Delivery) -> bool:
         """Hand a message to its consumer; False if it is not due, was lost, or has no consumer left."""
         if self.closed or queue not in self._active_queues or message.is_lost:
             message.requeue(0, backoff=False)  # without effect on one that is lost, which leaves its place
             return False
         try:
-            payload = json.loads(message.body)
-            tag = payload["properties"]["delivery_tag"]
-            left = _left(payload)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            self._jobs.bury("not a message of kombu's", message)
+            payload, tag, left = _read(message.body)
+        except ValueError as exc:
+            self._jobs.bury(f"not a message of kombu's: {exc}", message)
             return False
         if left > 0:
             self._jobs.defer(message, left)
             return False
         payload["properties"]["delivery_info"]["redelivered"] = message.attempts > 1
-        if queue in self._without_ack:
-            message.finish()
-        else:
+        is_answered_here = queue in self._without_ack
+        if not is_answered_here:
             # A new list: other threads take theirs away, and answer.
             self.deliveries[tag] = [*self.deliveries.get(tag, ()), message]
-        self.connection._deliver(payload, queue)
+        try:
+            self.connection._deliver(payload, queue)
+        except self.connection.connection_errors:
+            if is_answered_here:
+                message.requeue(0, backoff=False)
+            raise
+        except Exception as exc:  # it would end the worker, and the next one that gets this message
+            text = "message %s of %s could not be handed to its consumer, and becomes a dead letter"
+            logger.exception(text, message.id, message.topic, extra=message.log_fields)
+            if is_answered_here:
+                self._jobs.bury(_text(exc), message)
+            else:
+                self.bury(tag, _text(exc))
+                self.qos.ack(tag)
+            return False
+        if is_answered_here:
+            message.finish()
         return True
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: object) -> Any:
@@ -211,13 +271,17 @@ class Channel(virtual.Channel):
         super().basic_ack(delivery_tag, multiple)
 
     def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        deliveries = self.deliveries.pop(delivery_tag, [])
         if requeue:
-            for message in deliveries:
+            for message in self.deliveries.pop(delivery_tag, ()):
                 message.requeue(0, backoff=False)
-        elif deliveries:
-            self._jobs.bury("rejected", *deliveries)
+        else:
+            self.bury(delivery_tag, "rejected")
         self.qos.ack(delivery_tag)
+
+    def bury(self, delivery_tag: str, reason: str) -> None:
+        """Make a message a dead letter, unless it was answered."""
+        if deliveries := self.deliveries.pop(delivery_tag, None):
+            self._jobs.bury(reason, *deliveries)
 
     def basic_recover(self, requeue: bool = False) -> None:
         for tag in list(self.deliveries):
@@ -263,7 +327,7 @@ class Transport(virtual.Transport):
             unreachable=OperationalError,
         )
         #: Messages of all consumers: (channel, queue, message).
-        self.inbox: queues.SimpleQueue[tuple[Channel, str, Message]] = queues.SimpleQueue()
+        self.inbox: queues.SimpleQueue[tuple[Channel, str, Delivery]] = queues.SimpleQueue()
         #: With a loop: a byte makes the first readable. The loop, and its timer for errors.
         self._wakeup: tuple[socket.socket, socket.socket] | None = None
         self._loop: Any = None
@@ -276,7 +340,7 @@ class Transport(virtual.Transport):
         """
         self.jobs.publish(topic, json.dumps(message).encode(), delay)
 
-    def put(self, channel: virtual.Channel, queue: str, message: Message) -> None:
+    def put(self, channel: virtual.Channel, queue: str, message: Delivery) -> None:
         """A message for a consumer; in the Readers' thread. Never switches."""
         self.inbox.put((channel, queue, message))
         self._wake()
@@ -375,13 +439,44 @@ def _dead_letters(topic: str) -> str | None:
     return None if is_ephemeral(topic) else nsq_name(f"{topic}.dead")
 
 
+def _read(body: bytes) -> tuple[dict[str, Any], str, float]:
+    """A message's payload, its delivery tag, and the seconds until it is due.
+
+    :raises ValueError: if kombu could not read it
+    """
+    try:
+        payload: dict[str, Any] = _checked("the message", json.loads(body), dict)
+    except RecursionError as exc:
+        raise ValueError(exc) from exc
+    properties = _checked("properties", payload.get("properties"), dict)
+    properties["delivery_info"] = _checked("delivery_info", properties.get("delivery_info") or {}, dict)
+    _checked("body_encoding", properties.get("body_encoding") or "", str)
+    headers = _checked("headers", payload.get("headers") or {}, dict)
+    for seconds in _checked("timelimit", headers.get("timelimit") or [], list):
+        _checked("timelimit", seconds or 0, int, float)  # of Celery: prefork calculates with it when the task runs
+    return payload, _checked("delivery_tag", properties.get("delivery_tag"), str, int), _left(payload)
+
+
+def _checked(name: str, value: Any, *kinds: type) -> Any:
+    if not isinstance(value, kinds):
+        raise ValueError(f"{name}: expected {kinds[0].__name__}, not {type(value).__name__}")
+    return value
+
+
 def _left(message: Mapping[str, Any]) -> float:
-    """Seconds until the ETA of a task; 0 if it has none."""
+    """Seconds until the ETA of a task; 0 if it has none.
+
+    :raises ValueError: if its ETA is no date
+    """
     eta = (message.get("headers") or {}).get("eta")
     if not eta:
         return 0.0
-    at = datetime.fromisoformat(eta)
+    at = datetime.fromisoformat(_checked("eta", eta, str))
     return max(0.0, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - time.time())
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 _transports.TRANSPORT_ALIASES["nsq"] = f"{__name__}:Transport"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from kombu.exceptions import OperationalError
 from gnsq_like.contrib import celery
 from gnsq_like.contrib.celery import nsq_name
 from gnsq_like.deadletter import open_envelope
-from gnsq_like.errors import ConnectionFailed, InvalidOption
-from gnsq_like.testing import RunningNsqd, running_nsqd, wait_until
+from gnsq_like.errors import ConnectionFailed, InvalidOption, NSQError
+from gnsq_like.testing import RunningNsqd, running_nsqd, running_nsqlookupd, wait_until
 from tests.support.daemons import delete_topics
 from tests.support.peer import Peer, ScriptedNsqd, scripted_nsqd
 from tests.support.web import Server
 
+#: Our nsqd, and NSQ's own where it is on PATH.
+KINDS = ["thread", pytest.param("real", marks=pytest.mark.real_nsqd)]
 JOBS = Queue("jobs", Exchange("jobs"), routing_key="jobs")
 
 
@@ -171,7 +174,7 @@ def test_what_is_not_kombus_is_a_dead_letter(nsqd: RunningNsqd) -> None:
         publish(connection, "x")
         Taken(connection, JOBS).wait(1)[0].ack()
     [letter] = [open_envelope(message.body) for message in nsqd.messages("jobs.dead", "c", 1)]
-    assert (letter.reason, letter.body) == ("not a message of kombu's", b"[]")
+    assert (letter.reason, letter.body) == ("not a message of kombu's: the message: expected dict, not list", b"[]")
 
 
 def test_queues_are_counted_and_purged(nsqd: RunningNsqd) -> None:
@@ -179,11 +182,51 @@ def test_queues_are_counted_and_purged(nsqd: RunningNsqd) -> None:
         for number in range(3):
             publish(connection, number)
         channel = connection.channel()
-        assert channel.queue_declare("jobs").message_count == 3
+        assert channel.queue_declare("jobs", passive=True).message_count == 3
+        assert channel.queue_declare("jobs").message_count == 0  # asks nobody
         assert channel.queue_purge("jobs") == 3
-        assert channel.queue_declare("jobs").message_count == 0
+        assert channel.queue_declare("jobs", passive=True).message_count == 0
     with connected(nsqd, nsqd_http_addresses=()) as connection, pytest.raises(InvalidOption):
         connection.channel().queue_purge("jobs")
+
+
+@contextmanager
+def dead_daemon(is_silent: bool) -> Iterator[str]:
+    """The address of a daemon that refuses connections, or accepts them and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        if not is_silent:
+            listener.close()
+        yield f"127.0.0.1:{listener.getsockname()[1] if is_silent else 1}"
+
+
+@pytest.mark.parametrize("is_silent", [False, True], ids=["refused", "silent"])
+@pytest.mark.parametrize("dead", ["nsqd", "lookupd"])
+def test_publishing_and_consuming_need_no_http(nsqd: RunningNsqd, dead: str, is_silent: bool) -> None:
+    """Declaring is part of both. A dead daemon is missed by those who purge, or wait until a queue is empty."""
+    with ExitStack() as stack:
+        address = stack.enter_context(dead_daemon(is_silent))
+        if dead == "nsqd":
+            options: dict[str, Any] = {"nsqd_http_addresses": [nsqd.http_address, address]}
+        else:
+            lookupd = stack.enter_context(running_nsqlookupd())
+            options = {"lookupd_http_addresses": [lookupd.http_address, address]}
+            stack.enter_context(running_nsqd(lookupds=lookupd)).publish("jobs", of_kombu("other"))
+        with connected(nsqd, **options) as connection:
+            publish(connection, "x")
+            Taken(connection, JOBS).wait(1)
+            channel = connection.channel()
+            wait_until(lambda: channel.queue_declare("jobs", passive=True).message_count)
+            if not is_silent:  # or this waits for its answer
+                with pytest.raises(NSQError):
+                    channel.queue_purge("jobs")
+                with pytest.raises(NSQError):
+                    channel.queue_purge("nowhere")
+
+
+def test_a_passive_declaration_without_any_answer_counts_nothing(nsqd: RunningNsqd) -> None:
+    with dead_daemon(is_silent=True) as silent, connected(nsqd, nsqd_http_addresses=silent) as connection:
+        publish(connection, "x")
+        assert connection.channel().queue_declare("jobs", passive=True).message_count == 0
 
 
 def test_what_nsq_does_not_have_is_refused(nsqd: RunningNsqd) -> None:
@@ -258,9 +301,11 @@ def test_the_dead_letters_of_a_long_name(nsqd: RunningNsqd) -> None:
 # -- what a scripted nsqd sees --------------------------------------------------------------------------------
 
 
-def of_kombu(tag: str = "tag", **fields: Any) -> bytes:
+def of_kombu(tag: Any = "tag", info: Any = None, body_encoding: Any = None, **fields: Any) -> bytes:
     """A message as kombu makes it."""
-    properties = {"delivery_tag": tag, "delivery_info": {"exchange": "jobs", "routing_key": "jobs"}}
+    properties = {"delivery_tag": tag, "delivery_info": info or {"exchange": "jobs", "routing_key": "jobs"}}
+    if body_encoding is not None:
+        properties["body_encoding"] = body_encoding
     return json.dumps({"body": '"x"', "content-type": "application/json", "properties": properties, **fields}).encode()
 
 
@@ -296,6 +341,97 @@ def answers(peer: Peer, count: int) -> list[bytes]:
         if line.startswith((b"FIN", b"REQ")):
             found.append(line)
     return found
+
+
+#: Messages that kombu could not read, and why, as their dead letters say.
+UNREADABLE = {
+    "no JSON": (b"{", "not a message of kombu's: Expecting property name"),
+    "a list": (b"[]", "not a message of kombu's: the message: expected dict, not list"),
+    "nested too deeply": (b"[" * 100_000, "not a message of kombu's: maximum recursion depth exceeded"),
+    "properties": (of_kombu(properties=[1]), "not a message of kombu's: properties: expected dict, not list"),
+    "no tag": (of_kombu(properties={}), "not a message of kombu's: delivery_tag: expected str, not NoneType"),
+    "tag": (of_kombu(tag=[1]), "not a message of kombu's: delivery_tag: expected str, not list"),
+    "info": (of_kombu(info=[1]), "not a message of kombu's: delivery_info: expected dict, not list"),
+    "body_encoding": (of_kombu(body_encoding=5), "not a message of kombu's: body_encoding: expected str, not int"),
+    "headers": (of_kombu(headers=[1]), "not a message of kombu's: headers: expected dict, not list"),
+    "eta": (of_kombu(headers={"eta": "soon"}), "not a message of kombu's: Invalid isoformat string"),
+    "eta of another type": (of_kombu(headers={"eta": 5}), "not a message of kombu's: eta: expected str, not int"),
+    "timelimit": (of_kombu(headers={"timelimit": ["x"]}), "not a message of kombu's: timelimit: expected int, not str"),
+    "unknown body_encoding": (of_kombu(body_encoding="rot13"), "AttributeError: "),
+    "body": (of_kombu(body_encoding="base64", body=5), "TypeError: "),
+    "compression": (of_kombu(headers={"compression": "x"}), "KeyError: 'x'"),
+    "content": (of_kombu(body="{"), "DecodeError: "),
+}
+#: The same of Celery's worker.
+NO_TASKS = {
+    "task": (of_kombu(headers={"task": [1], "id": "x"}), "TypeError: "),
+    "id": (of_kombu(headers={"task": "tests.support.celery_app.job"}), "KeyError: 'id'"),
+}
+
+
+def letters_of(nsqd: RunningNsqd, queue: str, bodies: Iterable[bytes]) -> list[str]:
+    """The reasons of the dead letters of these messages, in that order."""
+    wanted = list(bodies)
+    letters = [open_envelope(message.body) for message in nsqd.messages(f"{queue}.dead", "c", len(wanted))]
+    reasons = {letter.body: letter.reason for letter in letters}
+    return [reasons[body] for body in wanted]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_an_unreadable_message_is_a_dead_letter(kind: Any, no_ack: bool) -> None:
+    """It leaves the consumer alive, however the message is to be answered."""
+    with running_nsqd(kind=kind) as nsqd, connected(nsqd) as connection:
+        taken = Taken(connection, JOBS, no_ack=no_ack)
+        taken.consumer.register_callback(lambda body, message: None if no_ack else message.ack())
+        for body, _ in UNREADABLE.values():
+            nsqd.publish("jobs", body)
+        nsqd.publish("jobs", of_kombu("good"))
+        taken.wait(1)
+        found = letters_of(nsqd, "jobs", [body for body, _ in UNREADABLE.values()])
+        for reason, (_, expected) in zip(found, UNREADABLE.values(), strict=True):
+            assert reason.startswith(expected)
+        wait_until(lambda: not left(nsqd))
+
+
+def test_an_unreadable_body_that_a_consumer_acknowledges_is_a_dead_letter(nsqd: RunningNsqd) -> None:
+    """As Celery's worker does. Requeued ones come again."""
+    answers = ["requeue", "ack"]
+    with connected(nsqd) as connection:
+        taken = Taken(connection, JOBS)
+        taken.consumer.on_decode_error = lambda message, error: getattr(message, answers.pop(0))()
+        nsqd.publish("jobs", of_kombu(body="{"))
+        while answers:
+            connection.drain_events(timeout=60)
+        [reason] = letters_of(nsqd, "jobs", [of_kombu(body="{")])
+    assert reason.startswith("DecodeError: ")
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_a_consumer_that_raises_makes_a_dead_letter(
+    nsqd: RunningNsqd, no_ack: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """But not of what it has answered itself; and an error of the connection is kombu's."""
+    errors = [OperationalError("gone"), ValueError("never"), RuntimeError("answered")]
+
+    def fail(body: Any, message: Any) -> None:
+        if len(errors) == 1 and not no_ack:
+            message.ack()
+        raise errors.pop(0)
+
+    with connected(nsqd) as connection:
+        Taken(connection, JOBS, no_ack=no_ack).consumer.register_callback(fail)
+        nsqd.publish("jobs", of_kombu())
+        with pytest.raises(OperationalError, match="gone"):
+            connection.drain_events(timeout=60)
+    with connected(nsqd) as connection:
+        Taken(connection, JOBS, no_ack=no_ack).consumer.register_callback(fail)
+        drain_until(connection, nsqd, left=0)
+        nsqd.publish("jobs", of_kombu("other"))
+        drain_until(connection, nsqd, messages=2, left=0)
+        reasons = letters_of(nsqd, "jobs", [of_kombu(), *([of_kombu("other")] if no_ack else [])])
+    assert reasons == ["ValueError: never", *(["RuntimeError: answered"] if no_ack else [])]
+    assert [record.exc_info is not None for record in caplog.records if record.name == celery.__name__] == [True] * 2
 
 
 FIRST, SECOND = b"0" * 16, b"1" * 16
@@ -520,6 +656,25 @@ def test_a_worker_runs_retries_and_answers_and_one_that_stops_hands_back_what_it
         wait_until(lambda: {*server.noted("done")} == {*names, *waiting}, timeout=100)
         wait_until(lambda: not left(nsqd, "celery"))
         assert sorted(server.noted("began")) == sorted([*names, *waiting, *["0-fail"] * 3])
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    ("pool", "kind"),
+    [*((pool, "thread") for pool in POOLS), pytest.param("threads", "real", marks=pytest.mark.real_nsqd)],
+)
+def test_malformed_tasks_leave_a_worker_alive(pool: str, kind: Any, tmp_path: Path) -> None:
+    variants = {**UNREADABLE, **NO_TASKS}
+    with running_nsqd(kind=kind, msg_timeout=60) as nsqd, worker(pool, nsqd, tmp_path) as server:
+        for body, _ in variants.values():
+            nsqd.publish("celery", body)
+        found = letters_of(nsqd, "celery", [body for body, _ in variants.values()])
+        for reason, (_, expected) in zip(found, variants.values(), strict=True):
+            assert reason.startswith(expected)
+        task = {"task": "tests.support.celery_app.job", "id": "x"}
+        nsqd.publish("celery", of_kombu(headers=task, body='[["0-good"], {}, {}]'))
+        wait_until(lambda: server.noted("done") == ["0-good"], timeout=100)
+        wait_until(lambda: not left(nsqd, "celery"))
 
 
 @pytest.mark.servers

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from gnsq_like.errors import InvalidOption
 
@@ -29,20 +30,27 @@ class Cluster:
         """Whether any HTTP address is known."""
         return bool(self._nsqds or self._lookupds)
 
-    def count(self, topic: str) -> int:
+    def count(self, topic: str, within: float | None = None) -> int:
         """The messages that are not finished, those in flight and deferred included. May switch, or block.
 
-        :raises NSQError: if no HTTP address is known, or an nsqd does not answer
+        :param within: seconds; what has not answered then is left out. Without it, every nsqd must answer
+        :raises NSQError: if no HTTP address is known; without ``within``, if a daemon does not answer
         """
         from gnsq_like.tools.counting import count_topic
         from gnsq_like.tools.daemons import NotFound
+        from gnsq_like.tools.sources import Unreachable
 
         try:
-            found, failures = count_topic(self._daemons(), topic)
-        except NotFound:
-            return 0
-        if failures:
+            # Two rounds, so that a silent nsqlookupd leaves time for the nsqds.
+            found, failures = count_topic(self._daemons({} if within is None else {"timeout": within / 2}), topic)
+        except NotFound as exc:  # by those that answered
+            found, failures = None, exc.failures
+        except Unreachable as exc:
+            found, failures = None, [*exc.errors.values()]
+        if failures and within is None:
             raise failures[0]
+        if found is None:
+            return 0
         channel = found.channel(self._channel)
         return found.depth + (0 if channel is None else channel.left)
 
@@ -57,18 +65,18 @@ class Cluster:
         for channel in (None, self._channel):  # the topic first: what it has would pass on to the channel
             try:
                 failures = change(self._daemons(), "empty", topic, channel).failures
-            except NotFound:
-                continue
+            except NotFound as exc:  # by those that answered
+                failures = exc.failures
             if failures:
                 raise failures[0]
 
-    def _daemons(self) -> Daemons:
+    def _daemons(self, options: Mapping[str, Any] = MappingProxyType({})) -> Daemons:
         from gnsq_like.tools.daemons import Daemons
 
         if not self.is_known:
             text = "messages are counted and dropped over nsqd's HTTP API: name that, or nsqlookupds"
             raise InvalidOption("nsqd_http_addresses", (), text)
-        return Daemons(() if self._lookupds else self._nsqds, self._lookupds)
+        return Daemons(() if self._lookupds else self._nsqds, self._lookupds, options)
 
 
 def several(addresses: str | Iterable[str]) -> tuple[str, ...]:
