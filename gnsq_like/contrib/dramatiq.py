@@ -37,6 +37,7 @@ except ModuleNotFoundError as exc:
     raise missing(exc, "dramatiq") from exc
 from dramatiq.common import current_millis, iter_queue, q_name
 from dramatiq.errors import ConnectionClosed, DecodeError, QueueJoinTimeout, QueueNotFound
+from dramatiq.middleware import Retries
 
 if TYPE_CHECKING:
     from dramatiq import Middleware
@@ -189,6 +190,11 @@ class NSQBroker(dramatiq.Broker):
 
     # -- receiving ----------------------------------------------------------------------------------
 
+    @property
+    def has_retries(self) -> bool:
+        """Whether a job that fails is retried or rejected, and never acknowledged."""
+        return any(isinstance(each, Retries) for each in self.middleware)
+
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> NSQConsumer:
         """Consume a declared queue.
 
@@ -202,7 +208,7 @@ class NSQBroker(dramatiq.Broker):
         self._jobs.start(reader)
         if self._stopping is not None:
             reader.pause()
-        return NSQConsumer(self, self._jobs, reader, timeout / 1000)
+        return NSQConsumer(self, self._jobs, queue_name, reader, timeout / 1000)
 
     def _make_reader(self, queue_name: str, prefetch: int) -> Reader:
         return self._jobs.make_reader(self.topic_of(queue_name), self._channel, max_in_flight=prefetch)
@@ -256,9 +262,10 @@ class NSQConsumer(dramatiq.Consumer):
     :param timeout: seconds
     """
 
-    def __init__(self, broker: NSQBroker, jobs: Jobs, reader: Reader, timeout: float) -> None:
+    def __init__(self, broker: NSQBroker, jobs: Jobs, queue_name: str, reader: Reader, timeout: float) -> None:
         self._broker = broker
         self._jobs = jobs
+        self._queue_name = queue_name
         self._reader = reader
         self._timeout = timeout
 
@@ -279,10 +286,13 @@ class NSQConsumer(dramatiq.Consumer):
             return None
         message.touch_until_answered()
         try:
-            job = dramatiq.Message.decode(message.body)
-        except DecodeError as exc:
+            job = _read(message.body)
+        except (DecodeError, RecursionError, TypeError) as exc:
             self._jobs.bury(f"not a message of Dramatiq: {exc}", message)
             return None
+        if job.queue_name != self._queue_name:
+            # Of a queue that was renamed, or whose messages were moved: the worker looks for its consumer by this name.
+            job = job.copy(queue_name=self._queue_name)
         eta = job.options.pop("eta", None)
         if isinstance(eta, int | float) and (left := (eta - current_millis()) / 1000) > 0:
             self._jobs.defer(message, left)
@@ -290,8 +300,14 @@ class NSQConsumer(dramatiq.Consumer):
         return NSQMessageProxy(job, message)
 
     def ack(self, message: dramatiq.MessageProxy) -> None:
-        """FIN; but if what follows it could not be published, it is delivered again later."""
-        if not self._runs_again(message):
+        """FIN; but if what follows it could not be published, it is delivered again later.
+
+        One that failed and is not retried, because its options are none that Dramatiq's Retries understands, is
+        acknowledged, too. It becomes a dead letter.
+        """
+        if message._exception is not None and not _of(message).is_retried and self._broker.has_retries:
+            self.nack(message)
+        elif not self._runs_again(message):
             _of(message).delivery.finish()
 
     def nack(self, message: dramatiq.MessageProxy) -> None:
@@ -330,6 +346,28 @@ class NSQMessageProxy(dramatiq.MessageProxy):
         self.is_unpublished = False
         #: Whether its retry was published: it runs again in any case, and so does what follows it.
         self.is_retried = False
+
+
+#: The types of a message's fields, all of which Dramatiq uses without a check.
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    **{"queue_name": str, "actor_name": str, "message_id": str},
+    **{"kwargs": dict, "options": dict, "message_timestamp": (int, float)},
+}
+
+
+def _read(body: bytes) -> dramatiq.Message[Any]:
+    """Dramatiq's message of these bytes.
+
+    :raises DecodeError, RecursionError: if it cannot be decoded
+    :raises TypeError: if one of its fields has another type than Dramatiq's own
+    """
+    job = dramatiq.Message.decode(body)
+    for name, kind in _FIELDS.items():
+        if not isinstance(value := getattr(job, name), kind):
+            raise TypeError(f"{name} cannot be of type {type(value).__name__}")
+    if not isinstance(job.options.get("throws") or (), type | tuple):
+        raise TypeError("the option throws is no exception")  # would end the thread in which the job fails
+    return job
 
 
 def _of(message: dramatiq.MessageProxy) -> NSQMessageProxy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -30,6 +31,8 @@ from tests.support.peer import scripted_nsqd
 from tests.support.web import Server
 
 TOPIC = "dramatiq.default"
+#: Our nsqd, and NSQ's own where it is on PATH.
+KINDS = ["thread", pytest.param("real", marks=pytest.mark.real_nsqd)]
 
 
 @pytest.fixture(scope="module")
@@ -135,22 +138,93 @@ def test_a_job_that_fails_is_retried_and_then_a_dead_letter(nsqd: RunningNsqd, b
     assert dramatiq.Message.decode(letter.body).message_id == message.message_id
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        (b"{", "not a message of Dramatiq: "),
-        (dramatiq.Message("default", "nobody", (), {}, {}).encode(), "ActorNotFound: nobody"),
-    ],
-    ids=["garbage", "no actor"],
-)
-def test_what_no_actor_can_run_is_a_dead_letter(nsqd: RunningNsqd, broker: NSQBroker, body: bytes, reason: str) -> None:
-    broker.declare_queue("default")
-    with working(broker):
-        broker._jobs.publish(TOPIC, body)
-        [letter] = dead_letters(nsqd)
-        assert letter.reason.startswith(reason)
-        assert letter.body == body
+def job(**fields: Any) -> bytes:
+    """A message as Dramatiq makes it."""
+    return json.dumps({**dramatiq.Message("default", "fail", (), {}, {}).asdict(), **fields}).encode()
+
+
+#: Messages that no actor can run, and why, as their dead letters say.
+MALFORMED = {
+    "no JSON": (b"{", "not a message of Dramatiq: "),
+    "a list": (b"[]", "not a message of Dramatiq: "),
+    "nested too deeply": (b"[" * 100_000, "not a message of Dramatiq: "),
+    "an unknown field": (job(more=1), "not a message of Dramatiq: "),
+    "args": (job(args=5), "not a message of Dramatiq: "),
+    "kwargs": (job(kwargs=[]), "not a message of Dramatiq: kwargs cannot be of type list"),
+    "options": (job(options=[]), "not a message of Dramatiq: options cannot be of type list"),
+    "no options": (job(options=None), "not a message of Dramatiq: options cannot be of type NoneType"),
+    "queue_name": (job(queue_name=["default"]), "not a message of Dramatiq: queue_name cannot be of type list"),
+    "actor_name": (job(actor_name=["x"]), "not a message of Dramatiq: actor_name cannot be of type list"),
+    "message_id": (job(message_id=[1]), "not a message of Dramatiq: message_id cannot be of type list"),
+    "message_timestamp": (
+        job(message_timestamp="now"),
+        "not a message of Dramatiq: message_timestamp cannot be of type str",
+    ),
+    "throws": (job(options={"throws": "x"}), "not a message of Dramatiq: the option throws is no exception"),
+    "no actor": (job(actor_name="nobody"), "ActorNotFound: nobody"),
+    "arguments": (job(args=[1], options={"max_retries": 0}), "TypeError: "),
+    "retries": (job(options={"retries": "x"}), "ValueError: fails"),
+    "max_retries": (job(options={"max_retries": "x"}), "ValueError: fails"),
+    "min_backoff": (job(options={"min_backoff": "x"}), "ValueError: fails"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_malformed_message_is_a_dead_letter(kind: Any) -> None:
+    """It costs no thread of the worker. A middleware that chokes on an option costs no job."""
+    with running_nsqd(kind=kind) as nsqd, broker_of(nsqd) as broker:
+        seen: list[str] = []
+        record = recording(broker, seen)
+
+        @dramatiq.actor(broker=broker)
+        def fail() -> None:
+            raise ValueError("fails")
+
+        with working(broker) as worker:
+            for body, _ in MALFORMED.values():
+                nsqd.publish(TOPIC, body)
+            letters = [open_envelope(each.body) for each in nsqd.messages(f"{TOPIC}.dead", "c", len(MALFORMED))]
+            reasons = {letter.body: letter.reason for letter in letters}
+            for body, reason in MALFORMED.values():
+                assert reasons[body].startswith(reason)
+            record.send("good")
+            broker.join("default")
+            assert all(thread.is_alive() for thread in worker.workers)
+        assert seen == ["good"]
+
+
+def test_a_job_of_another_queue_runs_where_it_is(nsqd: RunningNsqd, broker: NSQBroker) -> None:
+    """Its queue was renamed, or the messages were moved. What follows it, and its retries, stay in that queue, too."""
+    seen: list[str] = []
+
+    @dramatiq.actor(broker=broker, min_backoff=10, max_backoff=20)
+    def once(name: str) -> None:
+        seen.append(name)
+        if len(seen) == 1:
+            raise ValueError(name)
+
+    with working(broker) as worker:
+        nsqd.publish(TOPIC, once.message("x").copy(queue_name="before").encode())
         broker.join("default")
+        assert all(thread.is_alive() for thread in worker.workers)
+    assert seen == ["x", "x"]
+
+
+def test_without_retries_a_job_that_fails_is_dropped(nsqd: RunningNsqd) -> None:
+    """As with Dramatiq's own brokers."""
+    seen: list[str] = []
+    with broker_of(nsqd, middleware=[]) as broker:
+
+        @dramatiq.actor(broker=broker)
+        def fail() -> None:
+            seen.append("x")
+            raise ValueError("fails")
+
+        with working(broker):
+            fail.send()
+            broker.join("default")
+    assert seen == ["x"]
+    assert f"{TOPIC}.dead" not in nsqd.topics()
 
 
 def test_a_dead_letter_that_fits_only_without_envelope(nsqd: RunningNsqd, broker: NSQBroker) -> None:
