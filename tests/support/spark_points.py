@@ -27,8 +27,9 @@ from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.staging.offsets import Offset, Part, Share
+from gnsq_like.spark.staging.records import decode_record
 from gnsq_like.spark.staging.segments import RawMessage
-from gnsq_like.spark.staging.staging_log import StagingLog, base_of, is_end
+from gnsq_like.spark.staging.staging_log import StagingLog, base_of
 from gnsq_like.spark.staging.store import OpenStore, PosixStore, Store, open_store
 
 POINTS = (
@@ -64,7 +65,7 @@ class WatchedStore:
     def create(self, name: str, data: bytes | memoryview) -> bool:
         if not _RECORD.fullmatch(name):
             return self._store.create(name, data)
-        end = is_end(memoryview(data))
+        end = decode_record(memoryview(data), name).end is not None
         if not end:
             self._reached("before-publish")
         created = self._store.create(name, data)

@@ -115,7 +115,8 @@ class Driver:
                 lost(
                     self._options,
                     f"the checkpoint belongs to log {found.log}, which is not at staging_location "
-                    f"{self._options.staging_location}: that is another place than before, or was deleted",
+                    f"{self._options.staging_location}: that is another place than before, or was deleted, with "
+                    f"messages that may not have been delivered",
                 )
         return Offsets({of: found} if of is not None else {})
 

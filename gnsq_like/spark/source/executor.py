@@ -43,10 +43,13 @@ from gevent.event import Event
 from gnsq_like import Connection
 from gnsq_like.errors import NsqdError, NSQError, is_incurable
 from gnsq_like.spark.options import SourceOptions
+from gnsq_like.spark.source.query_log import lost
+from gnsq_like.spark.staging.damage import examine
 from gnsq_like.spark.staging.index import Known
 from gnsq_like.spark.staging.offsets import Part
+from gnsq_like.spark.staging.records import DamagedRecord, End
 from gnsq_like.spark.staging.segments import RawMessage, Rows, decode_segment, encode_segment
-from gnsq_like.spark.staging.staging_log import StagingLog, base_of, is_end
+from gnsq_like.spark.staging.staging_log import Confirmed, StagingLog, base_of
 from gnsq_like.spark.staging.store import OpenStore, StagingError, open_store
 
 logger = logging.getLogger(__name__)
@@ -80,11 +83,13 @@ class StreamReceiver:
         self._on_segment = on_segment
         self._connection_class = connection
         self._known = Known(log, part.address, options.dedupe)
-        #: The number of the next record.
-        self._number = 0
+        #: The number of the next record, and the messages in all segments before it.
+        self._number = self._staged = 0
         #: The messages that the part may still take from nsqd, and the bytes of their bodies.
         self._rest = part.messages
         self._rest_bytes = part.bytes or float("inf")
+        #: Whether END follows ``_number``.
+        self._is_sealed = False
         #: The segments whose messages this attempt has FINed, and the ids whose FIN failed.
         self._finished: list[int] = []
         self._failed: list[bytes] = []
@@ -95,12 +100,14 @@ class StreamReceiver:
         """Work until this attempt or another has sealed the part. May switch.
 
         :raises Fenced: the batch is finished without this attempt
+        :raises DataLost: something is missing from the stage
         :raises ConnectionFailed: nsqd refuses an option of the connection
         """
-        if self._catch_up():
+        if self._begin():
             return
         if self._rest <= 0 or self._rest_bytes <= 0:
             self._seal("target")
+            self._confirm()
             return
         connection = self._connection_class(
             self._part.address,
@@ -119,6 +126,7 @@ class StreamReceiver:
             # Nothing is lost: the messages stay in nsqd, for a later batch.
             logger.warning("%s: %s; the batch continues without it", self._log, exc)
             self._seal("unreachable")
+            self._confirm()
             return
         try:
             self._receive(connection)
@@ -131,22 +139,38 @@ class StreamReceiver:
 
     # -- records of other attempts ------------------------------------------------------------------------
 
-    def _catch_up(self) -> bool:
-        """Pass the records that exist; True if the part is sealed."""
-        while True:
-            data = self._log.record(self._part, self._number)
-            if data is None:
-                return False
-            if is_end(data):
-                return True
-            staged = decode_segment(data)
-            self._rest -= staged.num_rows
-            self._rest_bytes -= staged.column("body").nbytes
-            self._pass_segment()
+    def _begin(self) -> bool:
+        """Pass the records that exist when the attempt begins; True if the part is sealed."""
+        state = examine(self._log, self._part)
+        for number in state.segments:
+            self._on_segment(number)
+        self._number, self._staged = state.following, state.messages
+        self._rest -= state.messages
+        self._rest_bytes -= state.bytes
+        if state.damage:
+            lost(self._options, f"{self._options.staging_location}: {state.damage}")
+            # Spark may have written this batch already. So it gets no more messages: those in nsqd come later.
+            if not state.is_sealed:
+                self._seal("damaged")
+        return state.is_sealed or bool(state.damage)
 
-    def _pass_segment(self) -> None:
+    def _catch_up(self) -> bool:
+        """Pass the records that others have written meanwhile; True if the part is sealed."""
+        while True:
+            record = self._log.record(self._part, self._number)
+            if record is None:
+                return False
+            if record.end is not None:
+                return True
+            rows = decode_segment(record.content)
+            self._rest -= rows.num_rows
+            self._rest_bytes -= rows.column("body").nbytes
+            self._pass_segment(rows.num_rows)
+
+    def _pass_segment(self, messages: int) -> None:
         self._on_segment(self._number)
         self._number += 1
+        self._staged += messages
 
     def _note_failure(self, connection: Connection, error: NsqdError) -> None:
         # In a greenlet of the connection; never switches.
@@ -197,9 +221,9 @@ class StreamReceiver:
             if time.monotonic() - since > _TOO_OLD * self._options.msg_timeout:
                 self._requeue(connection, messages)
                 return "stalled"
-            if self._log.publish(self._part, self._number, data):
+            if self._log.publish(self._part, self._number, data, self._staged):
                 number = self._number
-                self._pass_segment()
+                self._pass_segment(len(fresh))
                 break
             if self._catch_up():
                 self._requeue(connection, messages)
@@ -224,9 +248,11 @@ class StreamReceiver:
             connection.requeue(message[2])
 
     def _seal(self, reason: str) -> None:
-        while not self._log.seal(self._part, self._number, self._part.messages - self._rest, reason):
-            if self._catch_up():
-                return
+        while True:
+            end = End(self._number, self._part.messages - self._rest, reason)
+            if self._log.seal(self._part, end, self._staged) or self._catch_up():
+                break
+        self._is_sealed = True
 
     def _finish(self, connection: Connection) -> None:
         """Close in good order, and confirm the FINs if that succeeds. May switch."""
@@ -235,14 +261,23 @@ class StreamReceiver:
         except NSQError as exc:
             # Its FINs may or may not have been executed, so redeliveries are looked up.
             logger.info("%s: %s", self._log, exc)
+            self._finished = []
+        else:
+            self._requeue(connection, self._buffer.pop())
+        self._confirm()
+
+    def _confirm(self) -> None:
+        """Note which records the part has, and which FINs nsqd has executed."""
+        if not (self._finished or self._is_sealed):
             return
-        self._requeue(connection, self._buffer.pop())
-        if self._finished:
-            try:
-                self._log.confirm(self._part, self._finished, self._failed)
-            except Exception as exc:
-                # The part is complete without the confirmation; redeliveries are looked up.
-                logger.warning("%s: not confirmed: %s", self._log, exc)
+        confirmed = Confirmed(
+            frozenset(self._finished), frozenset(self._failed), self._number + self._is_sealed, self._staged
+        )
+        try:
+            self._log.confirm(self._part, confirmed)
+        except Exception as exc:
+            # The part is complete without the confirmation; redeliveries are looked up.
+            logger.warning("%s: not confirmed: %s", self._log, exc)
 
 
 # -- the thread -----------------------------------------------------------------------------------------
@@ -260,6 +295,7 @@ def read_part(
     :param open_store: opens the staging location
     :param connection: the class of the connection to nsqd
     :raises StagingError: the staging location does not have the log here
+    :raises DataLost: something is missing from it
     :raises Fenced: the batch is finished, so its rows are not needed any more
     :raises ConnectionFailed: nsqd refuses an option of the connection
     """
@@ -271,10 +307,14 @@ def read_part(
         )
     rows = Rows(options.columns, *part.of, part.address)
     for number in _in_background(lambda note: StreamReceiver(part, log, options, note, connection).run()):
-        data = log.record(part, number)
-        if data is None:
-            raise StagingError(f"segment {number} of {log.place(part)} is gone while its batch is read")
-        yield rows.of(data)
+        try:
+            record = log.record(part, number)
+        except DamagedRecord:
+            record = None
+        if record is None:  # since it was found
+            lost(options, f"{options.staging_location}: {examine(log, part).damage}")
+            continue
+        yield rows.of(record.content)
 
 
 def _in_background(job: Callable[[Callable[[int], None]], None]) -> Iterator[int]:

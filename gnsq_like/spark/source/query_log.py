@@ -14,6 +14,7 @@ from dataclasses import replace
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.staging import index
 from gnsq_like.spark.staging.offsets import Offset, Part, Share, TopicChannel
+from gnsq_like.spark.staging.records import DamagedRecord
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of, unfinished_logs
 from gnsq_like.spark.staging.store import DataLost, StagingError, Store
 
@@ -63,7 +64,7 @@ class QueryLog:
                 self._options,
                 f"the checkpoint belongs to log {offset.log}, which is not at staging_location "
                 f"{self._options.staging_location}: that is another place, topic or channel than before, or was "
-                f"deleted",
+                f"deleted, with messages that may not have been delivered",
             )
             log.create()
         self._known_log = offset.log
@@ -80,7 +81,13 @@ class QueryLog:
         return found
 
     def _resumable(self, offset: Offset) -> Offset | None:
-        planned = self._log(offset.log).plan_of(offset.batch + 1)
+        try:
+            planned = self._log(offset.log).plan_of(offset.batch + 1)
+        except DamagedRecord as exc:
+            raise StagingError(
+                f"staging_location {self._options.staging_location}: {exc}. Spark has not begun this batch: delete the "
+                f"file"
+            ) from exc
         if planned is not None:
             return planned
         if offset.batch and self._options.unfinished_log != "adopt":
@@ -134,9 +141,14 @@ class QueryLog:
         since = first.batch if first is not None and first.log == last.log else last.batch - 1
         parts = []
         for batch in range(since + 1, last.batch + 1):
-            planned = log.plan_of(batch)
+            try:
+                planned = log.plan_of(batch)
+            except DamagedRecord:
+                if batch < last.batch:
+                    raise
+                planned = last  # Spark's log has it, too
             if planned is None:
-                lost(self._options, f"batch {batch} of log {last.log} was planned, and its stage is gone")
+                lost(self._options, f"batch {batch} of log {last.log} was planned, and its staged messages are gone")
                 if log.committed() >= batch or batch < last.batch:
                     continue
                 log.create()
@@ -169,5 +181,5 @@ class QueryLog:
 def lost(options: SourceOptions, what: str) -> None:
     """Raise DataLost, unless the options say to go on."""
     if options.fail_on_data_loss:
-        raise DataLost(f"{what}; staged messages may be lost. fail_on_data_loss=false continues without them")
+        raise DataLost(f"{what}. fail_on_data_loss=false continues without them")
     logger.error("%s; continuing without them, since fail_on_data_loss=false", what)

@@ -13,12 +13,23 @@ An id counts together with its nsqd's address: two nsqds can have the same ids.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from gnsq_like.spark.staging.records import DamagedRecord
 from gnsq_like.spark.staging.segments import RawMessage, ids_of
-from gnsq_like.spark.staging.staging_log import StagedPart, StagingLog, is_end, quoted, read_confirmed, staged_parts
+from gnsq_like.spark.staging.staging_log import (
+    StagedPart,
+    StagingLog,
+    quoted,
+    read_confirmed,
+    read_record,
+    staged_parts,
+)
 from gnsq_like.spark.staging.store import Store
+
+logger = logging.getLogger(__name__)
 
 #: The bytes of an id.
 _ID_BYTES = 16
@@ -122,8 +133,13 @@ def _cached(store: Store, name: str, read: Callable[[Store, str], frozenset[byte
 
 
 def _segment_ids(store: Store, name: str) -> frozenset[bytes]:
-    data = store.read(name)
-    return frozenset() if is_end(data) else frozenset(ids_of(data))
+    try:
+        record = read_record(store, name)
+    except DamagedRecord as exc:
+        # Its own task reports it, unless Spark has its rows already.
+        logger.warning("%s: copies of its messages would not be recognized", exc)
+        return frozenset()
+    return frozenset() if record.end is not None else frozenset(ids_of(record.content))
 
 
 def _read_ids(store: Store, name: str) -> frozenset[bytes]:

@@ -7,13 +7,16 @@
             log.json                            created with the plan of the first batch
             batch-<k>/plan.json                 written before Spark hears of the batch
             batch-<k>/<nsqd>/<split>/<j>        a segment of messages, or the END record
-            batch-<k>/<nsqd>/<split>/confirmed-<token>   the segments whose FINs nsqd has executed for certain
+            batch-<k>/<nsqd>/<split>/confirmed-<token>   the records of the part, and the segments whose FINs nsqd has
+                                                executed for certain
             committed/<k>                       the watermark: Spark has finished all batches up to k
         index/<nsqd>/<kind>-<time>-<log>-<k>    ids that outlive their batch (``index``)
 
 A part (the share of one task) consists of the segments 0, 1, 2, ... up to END. Segments and END compete for the same
 numbers, and each number is given once. So all attempts of a task, even late ones, agree on one sequence, and nothing
 can follow END. Rows come from published segments only, so every attempt and every replay gives the same rows.
+
+Numbers are given in order, so a number below one that exists is missing, and not unwritten (``damage``).
 
 A message is FINed once its segment is published and the watermark, read after that, is still below its batch. At the
 end of a batch, the driver (1) seals parts that have no END, (2) keeps the ids whose FIN is unsure, (3) writes the
@@ -23,6 +26,7 @@ watermark, and (4) retires the batch. A late executor is stopped by END, by the 
 from __future__ import annotations
 
 import json
+import logging
 import re
 import uuid
 from collections.abc import Iterable, Mapping
@@ -31,26 +35,16 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from gnsq_like.spark.staging.offsets import Offset, Part, TopicChannel
-from gnsq_like.spark.staging.store import Fenced, Store
+from gnsq_like.spark.staging.records import DamagedRecord, End, Record, decode_record, encode_end, encode_record
+from gnsq_like.spark.staging.store import Fenced, StagingError, Store
 
-#: The beginning of an END record; Arrow data never begins like this.
-_END = b"END "
+logger = logging.getLogger(__name__)
+
 #: How many watermarks are kept. The highest one counts; the others are for listings that run at the same time.
 _KEPT_WATERMARKS = 3
 
 _BATCH = re.compile(r".*/log-[^/]+/batch-(\d{12})/")
 _RECORD = re.compile(r"(.*/log-([^/]+)/batch-(\d{12})/([^/]+)/(\d+))/(\d+|confirmed-[^/]+)")
-
-
-class End(NamedTuple):
-    """The END record of a part."""
-
-    #: The number of segments of the part.
-    segments: int
-    #: The number of messages that were taken from nsqd, including those that were dropped as copies.
-    taken: int
-    #: Why it ended.
-    reason: str
 
 
 class Confirmed(NamedTuple):
@@ -59,6 +53,9 @@ class Confirmed(NamedTuple):
     segments: frozenset[int]
     #: Ids of these segments that nsqd did not let it finish.
     failed: frozenset[bytes]
+    #: How many records the part had, with END, and how many messages were in them; 0 if that was not noted.
+    records: int
+    messages: int
 
 
 def base_of(topic: str, channel: str) -> str:
@@ -112,12 +109,14 @@ class StagingLog:
         return self.store.create(f"{self._batch(offset.batch)}/plan.json", json.dumps(offset.to_dict()).encode())
 
     def plan_of(self, batch: int) -> Offset | None:
-        """The plan of a batch, if it has one."""
+        """The plan of a batch, if it has one. Raises DamagedRecord."""
+        name = f"{self._batch(batch)}/plan.json"
         try:
-            data = self.store.read(f"{self._batch(batch)}/plan.json")
+            return Offset.from_dict(json.loads(bytes(self.store.read(name))))
         except FileNotFoundError:
             return None
-        return Offset.from_dict(json.loads(bytes(data)))
+        except (ValueError, StagingError) as exc:
+            raise DamagedRecord(name) from exc
 
     def make_parts(self, parts: Iterable[Part]) -> None:
         """Make the places for the parts' segments."""
@@ -135,19 +134,24 @@ class StagingLog:
 
     def batch_parts(self, batch: int) -> list[StagedPart]:
         """The parts of a batch, including planned ones that have no records."""
-        found = {part.place: part for part in staged_parts(self.store.list(self._batch(batch)))}
-        planned = self.plan_of(batch)
+        names = self.store.list(self._batch(batch))
+        try:
+            planned = self.plan_of(batch)
+        except DamagedRecord:
+            planned = None
+        found = {part.place: part for part in staged_parts(names)}
         for part in planned.parts() if planned is not None else []:
-            place = self.place(part)
-            found.setdefault(place, StagedPart(self.id, batch, part.address, part.split, (), (), place))
+            found.setdefault(self.place(part), self._staged(part, []))
         return list(found.values())
 
     def end_of(self, part: StagedPart) -> End | None:
         """The END record of a part, if it has one."""
         if not part.records:
             return None
-        data = self.store.read(f"{part.place}/{part.records[-1]:06d}")
-        return _read_end(data) if is_end(data) else None
+        try:
+            return read_record(self.store, f"{part.place}/{part.records[-1]:06d}").end
+        except DamagedRecord:
+            return None
 
     def seal_staged(self, part: StagedPart) -> None:
         """Make sure that a part has its END: a task that Spark stopped, or never began, may not have written it."""
@@ -155,7 +159,7 @@ class StagingLog:
             return
         number = part.records[-1] + 1 if part.records else 0
         with suppress(Fenced):  # without a place, no task can publish there
-            while not self.store.create(f"{part.place}/{number:06d}", _end(number, 0, "left")):
+            while not self.store.create(f"{part.place}/{number:06d}", encode_end(End(number, 0, "left"))):
                 number += 1
 
     def write_watermark(self, batch: int) -> None:
@@ -174,32 +178,47 @@ class StagingLog:
         """The prefix of a part's names."""
         return f"{self._batch(part.batch)}/{quoted(part.address)}/{part.split:04d}"
 
-    def record(self, part: Part, number: int) -> memoryview | None:
-        """A part's record of this number: a segment, or END if ``is_end`` is true for it."""
+    def staged(self, part: Part) -> StagedPart:
+        """A part as it is in the store."""
+        return self._staged(part, self.store.list(self.place(part)))
+
+    def _staged(self, part: Part, names: Iterable[str]) -> StagedPart:
+        place = self.place(part)
+        found = {each.place: each for each in staged_parts(names)}
+        return found.get(place) or StagedPart(self.id, part.batch, part.address, part.split, (), (), place)
+
+    def record(self, part: Part, number: int) -> Record | None:
+        """A part's segment or END of this number. Raises DamagedRecord."""
         try:
-            return self.store.read(f"{self.place(part)}/{number:06d}")
+            return read_record(self.store, f"{self.place(part)}/{number:06d}")
         except FileNotFoundError:
             return None
 
-    def publish(self, part: Part, number: int, data: bytes | memoryview) -> bool:
+    def publish(self, part: Part, number: int, segment: bytes | memoryview, before: int) -> bool:
         """Publish a segment under this number; False if the number is taken.
 
+        :param before: the number of messages in the segments before it
         :raises Fenced: the batch is finished: none of its messages may be FINed
         """
-        if not self.store.create(f"{self.place(part)}/{number:06d}", data):
+        if not self.store.create(f"{self.place(part)}/{number:06d}", encode_record(segment, before)):
             return False
         if self.committed() >= part.batch:
             raise Fenced(self.place(part))
         return True
 
-    def seal(self, part: Part, number: int, taken: int, reason: str) -> bool:
-        """Write END under this number; False if the number is taken. Raises Fenced."""
-        return self.store.create(f"{self.place(part)}/{number:06d}", _end(number, taken, reason))
+    def seal(self, part: Part, end: End, before: int) -> bool:
+        """Write END after ``end.segments`` segments; False if that number is taken. Raises Fenced."""
+        return self.store.create(f"{self.place(part)}/{end.segments:06d}", encode_end(end, before))
 
-    def confirm(self, part: Part, segments: Iterable[int], failed: Iterable[bytes]) -> None:
-        """Note that nsqd has executed the FINs of these segments, except for the failed ids."""
-        record = {"segments": sorted(segments), "failed": [each.decode("latin-1") for each in failed]}
-        self.store.create(f"{self.place(part)}/confirmed-{uuid.uuid4().hex}", json.dumps(record).encode())
+    def confirm(self, part: Part, confirmed: Confirmed) -> None:
+        """Note what an attempt has written and FINed."""
+        record = confirmed._asdict() | {
+            "segments": sorted(confirmed.segments),
+            "failed": [each.decode("latin-1") for each in confirmed.failed],
+        }
+        self.store.create(
+            f"{self.place(part)}/confirmed-{uuid.uuid4().hex}", encode_record(json.dumps(record).encode())
+        )
 
 
 class StagedPart(NamedTuple):
@@ -238,15 +257,30 @@ def staged_parts(names: Iterable[str]) -> list[StagedPart]:
     ]
 
 
+def read_record(store: Store, name: str) -> Record:
+    """A record; raises FileNotFoundError, DamagedRecord."""
+    return decode_record(store.read(name), name)
+
+
 def read_confirmed(store: Store, part: StagedPart) -> Confirmed:
-    """The confirmations of all attempts of a part, taken together."""
+    """The confirmations of all attempts of a part, taken together.
+
+    Without one that is gone or damaged, more FINs are unsure, which does no harm.
+    """
     segments: set[int] = set()
     failed: set[bytes] = set()
+    records = messages = 0
     for name in part.confirmations:
-        record: Mapping[str, Any] = json.loads(bytes(store.read(name)))
-        segments.update(record["segments"])
-        failed.update(each.encode("latin-1") for each in record["failed"])
-    return Confirmed(frozenset(segments), frozenset(failed))
+        try:
+            found: Mapping[str, Any] = json.loads(bytes(read_record(store, name).content))
+        except (FileNotFoundError, DamagedRecord) as exc:
+            logger.warning("a confirmation of the stage cannot be read: %s", exc)
+            continue
+        segments.update(found["segments"])
+        failed.update(each.encode("latin-1") for each in found["failed"])
+        if found.get("records", 0) > records:
+            records, messages = found["records"], found["messages"]
+    return Confirmed(frozenset(segments), frozenset(failed), records, messages)
 
 
 def unfinished_logs(store: Store, base: str) -> list[tuple[str, int]]:
@@ -269,18 +303,3 @@ def owner_of(store: Store, log_id: str) -> TopicChannel | None:
             topic, _, channel = base.partition("/")
             return TopicChannel(unquote(topic), unquote(channel))
     return None
-
-
-def is_end(data: memoryview) -> bool:
-    """Whether a record is END."""
-    return bytes(data[: len(_END)]) == _END
-
-
-def _end(segments: int, taken: int, reason: str) -> bytes:
-    return _END + json.dumps({"segments": segments, "taken": taken, "reason": reason}).encode()
-
-
-def _read_end(data: memoryview) -> End:
-    """Decode an END record."""
-    record = json.loads(bytes(data[len(_END) :]))
-    return End(record["segments"], record["taken"], record["reason"])

@@ -21,6 +21,7 @@ from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPError
 from gnsq_like.spark.source.daemons import Daemons
 from gnsq_like.spark.source.executor import read_part
+from gnsq_like.spark.staging.records import End
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of
 from gnsq_like.spark.staging.store import DataLost, PosixStore, StagingError
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
@@ -202,7 +203,7 @@ def test_an_available_now_run_goes_on_after_a_task_that_got_nothing(
     while (following := driver.latest(end)) != end:
         log = StagingLog(PosixStore(tmp_path / "stage"), base_of("fruitless", "spark"), following["log"])
         for part in driver.parts(end, following):
-            assert log.seal(part, 0, 0, "stalled")
+            assert log.seal(part, End(0, 0, "stalled"), 0)
         end, batches = dict(following), batches + 1
     # Not forever: other consumers may be taking everything.
     assert batches == 3
@@ -258,7 +259,7 @@ def test_an_available_now_run_ends_while_others_keep_its_messages_in_flight(
         other.set_rdy(10)
         wait_for(lambda: len(held) == 10, "the rest")
         for part in driver.parts(driver.initial(), planned):
-            assert log.seal(part, 0, 0, "slow")
+            assert log.seal(part, End(0, 0, "slow"), 0)
         assert driver.latest(planned) == planned
     finally:
         other.close()

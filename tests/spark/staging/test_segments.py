@@ -12,7 +12,6 @@ pa = pytest.importorskip("pyarrow")
 
 from gnsq_like.spark.options import COLUMNS  # noqa: E402
 from gnsq_like.spark.staging.segments import RawMessage, Rows, decode_segment, encode_segment, ids_of  # noqa: E402
-from gnsq_like.spark.staging.staging_log import is_end  # noqa: E402
 from tests.support.spark_points import ADDRESS  # noqa: E402
 
 messages = st.lists(
@@ -31,7 +30,6 @@ def test_a_segment_holds_its_messages(given_messages: list[RawMessage]) -> None:
     rows = zip(*(staged.column(name).to_pylist() for name in ("timestamp_ns", "attempts", "id", "body")), strict=True)
     assert list(rows) == given_messages
     assert ids_of(data) == [each[2] for each in given_messages]
-    assert not is_end(data)
 
 
 @given(messages, st.permutations(list(COLUMNS)).flatmap(lambda names: st.integers(1, 8).map(lambda n: names[:n])))

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from gnsq_like.spark.staging.offsets import Offset, Share
+from gnsq_like.spark.staging.records import End
 from gnsq_like.spark.staging.segments import encode_segment
 from gnsq_like.spark.staging.staging_log import staged_parts, unfinished_logs
 from gnsq_like.spark.staging.store import Fenced
@@ -18,10 +19,10 @@ from tests.support.spark_points import ADDRESS, log_in, message
 def test_segments_and_end_share_their_numbers(tmp_path: Path) -> None:
     log, [part] = log_in(tmp_path)
     assert log.record(part, 0) is None
-    assert log.publish(part, 0, encode_segment([message(1)]))
-    assert not log.seal(part, 0, 1, "target")
-    assert log.seal(part, 1, 1, "target")
-    assert not log.publish(part, 1, encode_segment([message(2)]))
+    assert log.publish(part, 0, encode_segment([message(1)]), 0)
+    assert not log.seal(part, End(0, 1, "target"), 0)
+    assert log.seal(part, End(1, 1, "target"), 1)
+    assert not log.publish(part, 1, encode_segment([message(2)]), 0)
     [staged] = staged_parts(log.names())
     assert (staged.batch, staged.address, staged.records) == (1, ADDRESS, (0, 1))
     end = log.end_of(staged)
@@ -33,8 +34,8 @@ def test_after_the_watermark_nothing_is_published(tmp_path: Path) -> None:
     log, parts = log_in(tmp_path, 2)
     log.write_watermark(1)
     with pytest.raises(Fenced):
-        log.publish(parts[0], 0, encode_segment([message(1)]))
-    assert log.publish(parts[1], 0, encode_segment([message(1)]))
+        log.publish(parts[0], 0, encode_segment([message(1)]), 0)
+    assert log.publish(parts[1], 0, encode_segment([message(1)]), 0)
 
 
 def test_the_watermark_only_rises(tmp_path: Path) -> None:
@@ -49,7 +50,7 @@ def test_the_watermark_only_rises(tmp_path: Path) -> None:
 
 def test_a_part_left_open_is_sealed(tmp_path: Path) -> None:
     log, [part] = log_in(tmp_path)
-    log.publish(part, 0, encode_segment([message(1)]))
+    log.publish(part, 0, encode_segment([message(1)]), 0)
     for _ in range(2):
         [staged] = staged_parts(log.names())
         log.seal_staged(staged)
@@ -62,7 +63,7 @@ def test_a_part_that_no_task_began_is_sealed_too(tmp_path: Path) -> None:
     [planned] = log.batch_parts(1)
     assert (planned.address, planned.split, planned.records) == (ADDRESS, 0, ())
     log.seal_staged(planned)
-    assert not log.publish(part, 0, encode_segment([message(1)]))
+    assert not log.publish(part, 0, encode_segment([message(1)]), 0)
     assert [each.records for each in log.batch_parts(1)] == [(0,)]
     # A part without a place accepts nothing anyway.
     log.write_plan(Offset(log.id, 2, {ADDRESS: Share(100)}))
@@ -75,7 +76,7 @@ def test_unfinished_is_what_has_records_above_the_watermark(tmp_path: Path) -> N
     log, parts = log_in(tmp_path, 3)
     assert unfinished_logs(log.store, log.base) == []
     for part in parts[:2]:
-        log.publish(part, 0, encode_segment([message(part.batch)]))
+        log.publish(part, 0, encode_segment([message(part.batch)]), 0)
     assert unfinished_logs(log.store, log.base) == [(log.id, 1)]
     log.write_watermark(1)
     assert unfinished_logs(log.store, log.base) == [(log.id, 2)]
