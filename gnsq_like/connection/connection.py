@@ -31,7 +31,6 @@ import gevent
 from gnsq_like.addresses import Address, parse_address
 from gnsq_like.connection.failures import lost_by, not_answered, refused
 from gnsq_like.connection.handshake import shake_hands
-from gnsq_like.connection.lease import PATIENCE, TICK, Lease, Trip
 from gnsq_like.connection.liveness import Liveness
 from gnsq_like.connection.outbox import Outbox
 from gnsq_like.errors import (
@@ -44,7 +43,7 @@ from gnsq_like.errors import (
 )
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.runtime import owner
-from gnsq_like.runtime.hub_calls import HubHandle, InnerGreenlet
+from gnsq_like.runtime.hub_calls import InnerGreenlet
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.user_code import check_callables
 from gnsq_like.transport.layered import LayeredTransport
@@ -160,8 +159,6 @@ class Connection:
         self._state = Life.NEW
         #: Whether commands may be sent: while it is open, until nsqd has refused a publish.
         self.alive: bool = False
-        #: While another thread has the socket: nothing may be read or written here.
-        self.lease: Lease | None = None
         #: Why the connection ended; None while it is open, or after :meth:`close`.
         self.error: NSQError | None = None
         #: nsqd's error for a publish, which ends the connection.
@@ -252,7 +249,7 @@ class Connection:
             self._ending = InnerGreenlet.spawn(self._tear_down)
         elif self.alive and self._outbox.closed:
             self.end("writing was interrupted")
-        elif self.alive and self.lease is None:
+        elif self.alive:
             if not self._transport.is_watched:
                 self._transport.watch(self._take_in)
             if self._session.state in _CONSUMING:
@@ -266,8 +263,6 @@ class Connection:
         if not self._enter(Life.LET_GO):
             return
         self.error = ConnectionLost(self.address, "it belongs to the parent process, or its thread has ended")
-        if self.lease is not None:
-            self.lease.let_go(loop_lives)
         for watching in (self._outbox, self._liveness) if loop_lives else ():
             watching.close()
         self._transport.abandon(loop_lives)
@@ -276,8 +271,6 @@ class Connection:
         """The end of the connection. Never switches."""
         if self._state not in _ENDING:
             return
-        if self.lease is not None:
-            self.lease.end()
         self._outbox.close()
         self._transport.close()
         failure = self.error or ConnectionLost(self.address, "it was closed")
@@ -344,7 +337,7 @@ class Connection:
 
         :returns: False if no input has arrived, or none may be read
         """
-        if not self.alive or self.lease is not None:
+        if not self.alive:
             self._transport.unwatch()  # or the hub would call this without end, while there is input
             return False
         completed: list[Event[PendingReply]] = [] if events is None else events
@@ -367,46 +360,6 @@ class Connection:
             if not isinstance(exc, Exception):
                 raise
         return True
-
-    # -- a lease --------------------------------------------------------------------------------------
-
-    def lend(
-        self, thread: int, owner: HubHandle, quiet: float, patience: float = PATIENCE, tick: float = TICK
-    ) -> Lease | None:
-        """Lend the socket to another thread, until ``lease`` is None again. Never switches.
-
-        Call it at the end of ``on_answers``.
-
-        :param thread: the borrower: a thread without a hub
-        :param owner: the hub of the connection
-        :param quiet: seconds without input after which the connection must be read before it is written to
-        :param patience: see ``lease.PATIENCE``
-        :param tick: see ``lease.TICK``
-        :returns: None if that is not possible now, or never
-        """
-        # TLS and codecs have states of their own.
-        if not self.alive or not isinstance(self._transport, TcpTransport):
-            return None
-        if not self._session.at_rest or not self._outbox.idle:
-            return None
-        self._transport.unwatch()
-        self.lease = Lease(self, self._transport.bare, thread, owner, quiet, patience, tick)
-        return self.lease
-
-    def take_back(self, trip: Trip | None) -> None:
-        """For ``lease``: use the socket again, and go on with the publish under way, if any. Never switches."""
-        self.lease = None
-        if trip is not None:
-            trip.reply.size = size = len(trip.command)
-            trip.reply.end = self._outbox.put_count + size
-            self._session.expect(trip.reply)
-            self._outbox.written_elsewhere(trip.sent)
-            if trip.sent < size:
-                self._outbox.put(trip.command[trip.sent :])
-            if self.alive:
-                self._take_in(self._session.receive(trip.received))
-        if self.alive:
-            self._transport.watch(self._take_in)
 
     # -- output -------------------------------------------------------------------------------------
 
@@ -551,4 +504,4 @@ class Connection:
     @property
     def unanswered_count(self) -> int:
         """The number of publishes that nsqd has not answered."""
-        return len(self.unanswered) + (self.lease is not None and self.lease.busy)
+        return len(self.unanswered)

@@ -95,11 +95,6 @@ class Outbox:
         """Whether everything put is written."""
         return not (self._pieces or self._watcher is not None or self.closed)
 
-    def written_elsewhere(self, count: int) -> None:
-        """Account for bytes that another thread has written to the socket. Never switches."""
-        self.put_count += count
-        self.sent_count += count
-
     def close(self) -> None:
         """Drop what is queued, and ignore further output; twice is fine. Call before the socket is closed."""
         self.closed = True

@@ -37,14 +37,6 @@ _HANGING = 1.0
 _MOST_TRIES = 5
 
 
-class Borrower(Protocol):
-    """The part of the pool that finds a lone caller."""
-
-    row: int
-
-    def answered(self, connection: Connection) -> None: ...
-
-
 class DestinationOwner(Protocol):
     """The pool that a destination belongs to. Nothing here switches."""
 
@@ -54,8 +46,6 @@ class DestinationOwner(Protocol):
 
     @property
     def awaited(self) -> Sized: ...
-    @property
-    def lone_caller(self) -> Borrower: ...
     def lost(self, destination: Destination, error: NSQError | None) -> None: ...
     def changed(self) -> None: ...
 
@@ -114,11 +104,6 @@ class Destination:
         # One that is dead was interrupted before it began.
         if all(each.dead for each in self._dialling) and now >= self._tries.not_before:
             self._try(now)
-
-    def recall(self) -> None:
-        """End the lease of its connection, if there is one, after the publish under way. Never switches."""
-        if self.connection is not None and self.connection.lease is not None:
-            self.connection.lease.recall()
 
     def reconnect(self, now: float) -> None:
         """Connect again at once if a connection that had lasted is lost. Never switches."""
@@ -227,8 +212,6 @@ class Destination:
         if self.blocked or pool.awaited:
             self.blocked = False
             pool.changed()
-        elif pool.lone_caller.row:
-            pool.lone_caller.answered(connection)
 
     def _lost(self, connection: Connection, error: NSQError | None) -> None:
         # At the connection's end.
@@ -261,14 +244,12 @@ class Destination:
             self.blocked = True
             self._connect_if_due(now)
             return False
-        if connection.lease is not None or now - connection.last_received_at > options.heartbeat_interval:
-            self.recall()
+        if now - connection.last_received_at > options.heartbeat_interval:
             connection.catch_up()  # this thread has not read for long; nsqd may have closed the connection
         unanswered = len(connection.unanswered)
         if (
             (unanswered and connection.unanswered_bytes >= options.max_pending_bytes)
             or unanswered >= options.max_pending_count
-            or connection.lease is not None
             or not connection.alive
         ):
             self.blocked = True

@@ -238,8 +238,6 @@ class Nsqds:
                 destination.drop()
         self.destinations = kept
         self.destinations += [Destination(address, self._pool) for address in found if address not in known]
-        for destination in self.destinations:
-            destination.recall()
         self._pool.changed()
         return max((at for at in (lost_at, self.circuit.since) if at is not None), default=None)
 

@@ -24,7 +24,6 @@ from gnsq_like.producer.batching import Batching, Submit
 from gnsq_like.producer.deadlines import Deadlines
 from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.encoder import Encoder
-from gnsq_like.producer.lone_caller import LoneCaller
 from gnsq_like.producer.nsqds import Nsqds
 from gnsq_like.producer.publish import Publish, PublishCounts, resume
 from gnsq_like.producer.replicas import Replicas
@@ -74,7 +73,6 @@ class Pool:
         if options.replicas > 1:
             self.send = Replicas(self, options.replicas, options.quorum).submit
         self.batching = Batching(self, options, encoder, self.send) if options.batching else None
-        self.lone_caller = LoneCaller(self, hub_handle)
         self.stopped = False
 
     # -- sending ------------------------------------------------------------------------------------

@@ -167,7 +167,6 @@ class Producer(KnownAttributes):
         if may_begin:
             running.begin([publish], now)
         else:
-            pool.lone_caller.disturbed()
             hub_handle.call(running.begin, [publish], now)
         if is_full:  # in the queue with the others; it keeps its caller until it has left it
             out = PendingReply()

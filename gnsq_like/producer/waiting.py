@@ -10,8 +10,7 @@ Caller                            How it waits
 ================================  ==============================================================================
 a greenlet beside the connections  ``Publish.wait_in`` its hub; the pool's deadlines
 greenlets of another hub           ``Callers``: handed over together, one timer for all
-a thread without a hub             on a lock (``CrossThreadWait``); one that publishes alone gets the connection
-                                   itself (``lone_caller``)
+a thread without a hub             on a lock (``CrossThreadWait``)
 an asyncio task                    a future of its event loop (:func:`publish_from_loop`)
 nobody, or somebody later          ``PublishResult``, an AsyncResult for all of these
 ================================  ==============================================================================
@@ -77,7 +76,6 @@ class Running:
 
     def drain(self, timeout: float) -> bool:
         """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
-        self.pool.lone_caller.close()
         if self.pool.batching is not None:
             self.pool.batching.flush()
         return self.pool.is_drained() or self.pool.when(self.pool.is_drained).wait(timeout)
@@ -150,16 +148,11 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
 
 
 def _wait_without_a_hub(running: Running, publish: Publish, now: float) -> None:
-    there, lone_caller = running.hub_handle, running.pool.lone_caller
-    limit = publish.deadline - now
+    there = running.hub_handle
+    wait = CrossThreadWait(publish)
     try:
-        if lone_caller.publish(publish, now):
-            answered = publish.done or there.wait(publish, limit) or there.wait(publish, GRACE)
-        else:
-            wait = CrossThreadWait(publish)
-            there.call(running.begin, [publish], now)
-            answered = wait.wait(limit) or wait.wait(GRACE)
-            lone_caller.ended_at = time.monotonic()
+        there.call(running.begin, [publish], now)
+        answered = wait.wait(publish.deadline - now) or wait.wait(GRACE)
     except BaseException:
         give_up(publish, there)
         raise
@@ -211,7 +204,6 @@ class Callers:
             self._resume()
 
     def _hand_over(self, publishes: list[Publish]) -> None:
-        self._running.pool.lone_caller.disturbed()
         self._deadlines.add(publishes)
         self._there.call(self._running.begin, _take(publishes), time.monotonic())
 
@@ -254,7 +246,6 @@ async def publish_from_loop(running: Running, publish: Publish, now: float) -> N
     import asyncio  # programs without it need not load it
 
     there = running.hub_handle
-    running.pool.lone_caller.disturbed()
     if monkey.is_module_patched("threading") and isinstance(getcurrent(), Greenlet):
         raise UsageError(
             "apublish() was called in a greenlet of a monkey-patched process, such as a gevent worker of gunicorn, "

@@ -1,4 +1,4 @@
-"""A thread that publishes alone gets the connection on lease, and whatever happens meanwhile, nothing is lost."""
+"""A thread without a hub that publishes: whatever happens in the middle of a publish, nothing is lost."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from gevent.threadpool import ThreadPool
 
-from gnsq_like import NsqdHTTPClient, Producer
+from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import KINDS, Running, running_nsqd
-from tests.support.nsqds import good_nsqd
-from tests.support.peer import PATIENCE, ScriptedNsqd
 from tests.support.scripts import run_script
 
-#: For scripts: ``leased()`` publishes until this thread has a lease, and returns how many publishes it took. On a busy
-#: machine that lease may be over already.
 BEGIN = """
     import os, signal, sys, threading, time
     from gnsq_like import Producer
@@ -24,12 +19,10 @@ BEGIN = """
     lost = []
     producer = Producer(sys.argv[1], timeout=60, on_disconnect=lambda *given: lost.append(str(given)))
 
-    def leased():
-        count = 0
-        while producer._running is None or not producer._running.pool.lone_caller.is_lent:
+    def row():
+        for _ in range(20):
             producer.publish("t", b"row")
-            count += 1
-        return count
+        return 20
 
     def report(count):
         stats = producer.stats()
@@ -43,12 +36,6 @@ BEGIN = """
 def nsqd(request: pytest.FixtureRequest) -> Iterator[Running]:
     with running_nsqd(request.param) as daemon:
         yield daemon
-
-
-@pytest.fixture
-def taker() -> Iterator[ScriptedNsqd]:
-    with good_nsqd() as server:
-        yield server
 
 
 def stored(nsqd: Running) -> int:
@@ -69,63 +56,6 @@ def check(nsqd: Running, script: str, children: int = 0) -> None:
     assert stored(nsqd) == count + children
 
 
-def test_a_thread_that_publishes_alone_gets_a_lease(nsqd: Running) -> None:
-    check(
-        nsqd,
-        """
-    count = leased()
-    for _ in range(500):
-        producer.publish("t", b"x")
-        producer.publish("t", b"x", defer=0.001)
-        producer.multi_publish("t", [b"x"] * 3)
-    report(count + 500 * 5)
-    """,
-    )
-
-
-def test_threads_that_come_and_go_beside_it_lose_nothing(nsqd: Running) -> None:
-    check(
-        nsqd,
-        """
-    def beside():
-        for _ in range(20):
-            producer.publish("t", b"beside")
-            producer.publish_async("t", b"beside").get(timeout=60)
-
-    count = 0
-    for _ in range(5):
-        count += leased()
-        threads = [threading.Thread(target=beside) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for _ in range(50):
-            producer.publish("t", b"x")
-        for thread in threads:
-            thread.join()
-        count += 50 + 3 * 40
-    report(count)
-    """,
-    )
-
-
-def test_heartbeats_are_answered_while_the_borrower_sleeps_and_while_it_publishes(nsqd: Running) -> None:
-    check(
-        nsqd,
-        """
-    producer = Producer(sys.argv[1], heartbeat_interval=1, on_disconnect=lambda *given: lost.append(str(given)))
-    count = leased()
-    time.sleep(3.2)  # longer than nsqd waits for an answer to its heartbeats
-    assert producer._running.pool.lone_caller._lease is None
-    count += leased()
-    end = time.monotonic() + 3.2
-    while time.monotonic() < end:
-        producer.publish("t", b"x")
-        count += 1
-    report(count)
-    """,
-    )
-
-
 def test_signal_handlers_that_publish_in_the_middle_of_a_publish(nsqd: Running) -> None:
     check(
         nsqd,
@@ -139,7 +69,7 @@ def test_signal_handlers_that_publish_in_the_middle_of_a_publish(nsqd: Running) 
             producer.publish("t", b"signal")
             handled.append(running.pop())
 
-    count = leased()
+    count = row()
     signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
     while len(handled) < 300:
@@ -168,7 +98,7 @@ def test_a_signal_handler_that_waits_for_another_threads_publish(nsqd: Running) 
     signal.signal(signal.SIGALRM, handler)
     count = 0
     for _ in range(50):
-        count += leased()
+        count += row()
         before = len(handled)
         signal.setitimer(signal.ITIMER_REAL, 0.0005)
         while len(handled) == before:
@@ -186,7 +116,7 @@ def test_an_exception_of_a_signal_handler_leaves_the_connection_in_order(nsqd: R
     def handler(*_):
         raise KeyboardInterrupt
 
-    leased()
+    row()
     interrupted = 0
     signal.signal(signal.SIGALRM, handler)
     while interrupted < 100:
@@ -210,11 +140,11 @@ def test_an_exception_of_a_signal_handler_leaves_the_connection_in_order(nsqd: R
     assert outcomes["confirmed"] <= stored(nsqd) <= outcomes["confirmed"] + 100 - outcomes["not_sent"]
 
 
-def test_a_fork_during_a_lease(nsqd: Running) -> None:
+def test_a_fork_between_publishes(nsqd: Running) -> None:
     check(
         nsqd,
         """
-    count = leased()
+    count = row()
     for each in range(10):
         child = os.fork()
         if not child:
@@ -229,7 +159,7 @@ def test_a_fork_during_a_lease(nsqd: Running) -> None:
         for _ in range(20):
             producer.publish("t", b"parent")
         assert os.waitpid(child, 0) == (child, 0)
-        count += 20 + leased()
+        count += 20 + row()
     report(count)
     """,
         children=200,
@@ -251,7 +181,7 @@ def test_a_fork_in_a_signal_handler_in_the_middle_of_a_publish(nsqd: Running) ->
     signal.signal(signal.SIGALRM, handler)
     count = 0
     for number in range(1, 21):
-        count += leased()
+        count += row()
         signal.setitimer(signal.ITIMER_REAL, 0.0005)
         while len(children) < number:
             producer.publish("t", b"x")
@@ -262,11 +192,11 @@ def test_a_fork_in_a_signal_handler_in_the_middle_of_a_publish(nsqd: Running) ->
     )
 
 
-def test_close_from_another_thread_during_a_lease(nsqd: Running) -> None:
+def test_close_from_another_thread(nsqd: Running) -> None:
     lines = run_script(
         BEGIN
         + """
-    count = leased()
+    count = row()
     closed = []
     threading.Timer(0.1, lambda: closed.append(producer.close(timeout=60))).start()
     try:
@@ -286,44 +216,3 @@ def test_close_from_another_thread_during_a_lease(nsqd: Running) -> None:
     count, _, outcomes = json.loads(lines[1])
     assert (outcomes["confirmed"], outcomes["unknown"]) == (count, 0)
     assert stored(nsqd) == count
-
-
-def test_publishes_keep_their_order_across_publish_async(taker: ScriptedNsqd) -> None:
-    def publish() -> list[bytes]:
-        bodies = []
-        results = []
-        for number in range(300):
-            body = b"%d" % number
-            bodies.append(body)
-            if number % 30 == 29:
-                results.append(producer.publish_async("t", body))
-            else:
-                producer.publish("t", body)
-        for result in results:
-            result.get(timeout=PATIENCE)
-        return bodies
-
-    thread = ThreadPool(1)
-    with Producer(taker.address, own_thread=True, timeout=PATIENCE) as producer:
-        assert thread.spawn(publish).get(timeout=PATIENCE) == taker.bodies
-    thread.kill()
-
-
-def test_a_thread_with_a_hub_or_replicas_or_batches_gets_none(taker: ScriptedNsqd) -> None:
-    def publish(producer: Producer) -> None:
-        for _ in range(50):
-            producer.publish("t", b"x")
-        assert producer._started().pool.lone_caller._lease is None
-
-    with Producer(taker.address, own_thread=True) as producer:
-        publish(producer)  # with the test's hub
-    thread = ThreadPool(1)
-    with Producer(taker.address, own_thread=True, batching=True) as producer:
-        thread.spawn(publish, producer).get(timeout=PATIENCE)
-    with good_nsqd() as second:
-        addresses = [taker.address, second.address]
-        with Producer(addresses, own_thread=True) as producer:
-            thread.spawn(publish, producer).get(timeout=PATIENCE)
-        with Producer(addresses, own_thread=True, replicas=2) as producer:
-            thread.spawn(publish, producer).get(timeout=PATIENCE)
-    thread.kill()
