@@ -1,6 +1,6 @@
 """Names of a package that are loaded at first use (PEP 562).
 
-So importing one class does not load the whole package, and none of our packages loads gevent, urllib3 or ssl before an
+So importing one class does not load the whole package, and none of our packages loads gevent, requests or ssl before an
 application could patch.
 """
 

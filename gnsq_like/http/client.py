@@ -1,12 +1,8 @@
 """What the clients of nsqd's and nsqlookupd's HTTP APIs share.
 
-A client may be made anywhere and used from any greenlet and any OS thread. Between requests it keeps connections:
-a request takes an idle one (or makes one), uses it alone, and puts it back. There is no lock, since taking and putting
-are single steps of a list. A connection is not taken when it
-
-- was made in another process: a forked child must not use its parent's sockets,
-- belongs to the hub of another OS thread, or was made before sockets were patched,
-- has been idle for so long that something on the way may have dropped the connection.
+A client may be made anywhere and used from any greenlet and any OS thread. It has one :class:`~.exchange.Session` for
+each process and hub, which makes one request at a time: a forked child must not use its parent's sockets, and a socket
+belongs to a hub. A request that takes longer than its caller waits keeps its Session until it ends.
 """
 
 from __future__ import annotations
@@ -18,16 +14,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import gevent
 from gevent import monkey
+from gevent._hub_local import get_hub_if_exists
+from gevent.lock import Semaphore
 
 from gnsq_like._version import __version__
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption
 from gnsq_like.http.decode import Malformed, line_of, object_of, value_of
 from gnsq_like.http.url import parse_base_url
+from gnsq_like.runtime import native
 from gnsq_like.runtime.thread_pool import call_blocking
 from gnsq_like.wire.names import encode_channel, encode_topic
 
@@ -36,18 +35,13 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Self
 
-    from gnsq_like.http.exchange import Answer, KeptConnection
+    from gnsq_like.http.exchange import Answer, Session
 
 #: The largest response that is accepted by default: /stats of thousands of channels takes a few MiB.
 DEFAULT_MAX_ANSWER_BYTES = 16 * 1024 * 1024
-#: Seconds after which an idle connection is closed rather than used: below the idle timeouts of usual proxies.
-IDLE_SECONDS = 30.0
-#: Idle connections that are kept; a burst of requests makes more for a moment.
-MAX_IDLE = 8
-#: Seconds that a request has to end itself when its time is up. Interrupted from outside, a socket that is connecting
-#: would be left to the garbage collector.
+#: Seconds that a request has to end by itself when its time is up, so that its connection is closed in order.
 GRACE_SECONDS = 0.05
-#: Seconds for importing urllib3, once in a process; far above what it takes.
+#: Seconds for importing requests, once in a process; far above what it takes.
 LOAD_SECONDS = 60.0
 
 #: The value of the Authorization header, or what gives it for each request.
@@ -56,16 +50,25 @@ Authorization = str | Callable[[], str | None]
 _T = TypeVar("_T")
 
 
+class _Owner(NamedTuple):
+    """Whose sockets are used in one place."""
+
+    pid: int
+    is_patched: bool
+    #: None in a thread without one, where nothing is patched.
+    hub: Any
+
+
 class HTTPClient:
     """One daemon's HTTP API. Opens no connection before the first request.
 
     :param address: "host:port", "[ipv6]:port", or "http(s)://[user:password@]host[:port][/path]"; the user and
         password are sent as basic authorization, instead of ``authorization``, and shown nowhere
-    :param timeout: seconds for a request, up to the last byte of the response. In an OS thread without a hub,
-        resolving the host name, and trying more than one address of it, may take longer
+    :param timeout: seconds for a request, up to the last byte of the response, with the time that it waits for the
+        client's earlier request
     :param authorization: the value of the Authorization header, such as ``"Bearer ..."``; or a function that
         returns it, called in the caller's greenlet for each request, where None sends no header
-    :param connect_timeout: seconds, within ``timeout``, for each address that the host name has
+    :param connect_timeout: seconds, within ``timeout``, for each address of the host name
     :param verify: True for the CA certificates of the system, False, the path of a file or directory of others, or an
         ``ssl.SSLContext``
     :param cert: path of a client certificate with its key, or the paths of both
@@ -105,8 +108,8 @@ class HTTPClient:
         self._authorization: Authorization | None = base.authorization or authorization
         self._verify = _check_verify(verify)
         self._cert = _check_cert(cert)
-        #: The most recently used one is last. Every thread writes it, one step at a time; close() begins a new one.
-        self._idle: list[KeptConnection] = []
+        #: By process and hub. close() begins a new dict.
+        self._sessions: dict[_Owner, Session] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -119,9 +122,9 @@ class HTTPClient:
 
     def close(self) -> None:
         """Close the connections kept for later requests. A later request is allowed and opens its own."""
-        idle, self._idle = self._idle, []
-        while idle:
-            idle.pop().close()
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            session.close()
 
     def ping(self) -> str:
         """``"OK"``, when the daemon is healthy.
@@ -165,32 +168,39 @@ class HTTPClient:
         """
         url = self.url + path
         headers = self._headers(body)
-        idle = self._idle
-
-        def ask() -> Answer:
-            kept = _take_idle(idle) or exchange.KeptConnection(self._verify, self._cert, _owner())
-            try:
-                answer = kept.fetch(request)
-            except BaseException:  # also a caller's gevent.Timeout: half a response may be on the connection
-                kept.close()
-                raise
-            kept.last_used = time.monotonic()
-            keep = kept.owner == _owner() and len(idle) < MAX_IDLE  # not in a forked child
-            if keep:
-                idle.append(kept)
-            if not keep or idle is not self._idle:  # close() was called since, and may not have seen it
-                kept.close()
-            return answer
-
+        deadline = time.monotonic() + self._timeout
         try:
-            exchange = _exchange()
-            limits = (self._timeout, time.monotonic() + self._timeout, self._connect_timeout, self._max_answer_bytes)
-            request = exchange.Request(method, url, headers, body, secret_query, *limits)
-            return call_blocking(ask, self._timeout + GRACE_SECONDS)
+            session = self._session_here()
+            if not session.turn.acquire(timeout=self._timeout):
+                raise HTTPRequestFailed(url, f"an earlier request has not ended within {self._timeout:g} s")
+            left = deadline - time.monotonic()
+            request = _exchange().Request(
+                method,
+                url,
+                headers,
+                body,
+                secret_query,
+                self._timeout,
+                deadline,
+                self._connect_timeout,
+                self._max_answer_bytes,
+            )
+            return call_blocking(lambda: session.fetch(request), left + GRACE_SECONDS, session.turn.release)
         except TimeoutError as exc:
             raise HTTPRequestFailed(url, f"no answer within {self._timeout:g} s") from exc
-        except (OSError, ImportError) as exc:  # urllib3 cannot be loaded: no file descriptors are left
+        except (OSError, ImportError, RuntimeError) as exc:  # no file descriptors or threads are left
             raise HTTPRequestFailed(url, getattr(exc, "strerror", None) or str(exc)) from exc
+
+    def _session_here(self) -> Session:
+        owner = _owner()
+        session = self._sessions.get(owner)
+        if session is None:
+            sessions = self._sessions
+            for other in [each for each in sessions if each.pid != owner.pid or (each.hub and each.hub.dead)]:
+                sessions.pop(other).close()
+            turn = native.allocate_lock() if owner.hub is None else Semaphore()
+            session = sessions.setdefault(owner, _exchange().Session(self._verify, self._cert, turn))
+        return session
 
     def _headers(self, body: bytes | None) -> dict[str, str]:
         headers = {
@@ -264,29 +274,12 @@ def _status_error(answer: Answer) -> HTTPStatusError:
     return HTTPStatusError(answer.url, answer.status, message, https_port)
 
 
-def _take_idle(idle: list[KeptConnection]) -> KeptConnection | None:
-    """Take the one that was used last of those that may be used here; closes those that are too old."""
-    owner, oldest = _owner(), time.monotonic() - IDLE_SECONDS
-    for kept in reversed(idle.copy()):
-        fresh = kept.owner[0] == owner[0] and kept.last_used > oldest
-        if fresh and kept.owner != owner:
-            continue
-        try:
-            idle.remove(kept)
-        except ValueError:  # another thread took it
-            continue
-        if fresh:
-            return kept
-        kept.close()
-    return None
-
-
 @cache
 def _exchange() -> ModuleType:
-    """The module exchange. The first call imports it, and with it urllib3 and ssl. May switch."""
+    """The module exchange. The first call imports it, and with it requests and ssl. May switch."""
     return call_blocking(lambda: import_module("gnsq_like.http.exchange"), LOAD_SECONDS)
 
 
-def _owner() -> tuple[int, object | None]:
-    """This process, and the hub that sockets made here belong to; None where they belong to no hub."""
-    return os.getpid(), gevent.get_hub() if monkey.is_module_patched("socket") else None
+def _owner() -> _Owner:
+    is_patched = monkey.is_module_patched("socket")
+    return _Owner(os.getpid(), is_patched, gevent.get_hub() if is_patched else get_hub_if_exists())

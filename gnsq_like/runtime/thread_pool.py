@@ -11,10 +11,8 @@ place is free again when it ends.
 from __future__ import annotations
 
 import logging
-import operator
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 import gevent
@@ -106,6 +104,10 @@ class ThreadPool:
         finally:
             del outcome  # breaks the reference cycle of traceback and frame
 
+    def begin(self, function: Callable[[], object]) -> Any:
+        """Begin ``function()`` in a thread; an AsyncResult. The function must not raise."""
+        return self._pool.spawn(function)
+
     def _call(self, call: _Call, function: Callable[[_A], _R], argument: _A) -> _R | _Raised:
         # In a thread.
         self._running.add(call)
@@ -150,30 +152,79 @@ def call_in_thread(function: Callable[[_A], _R], argument: _A) -> _R:
         calls.close(0)
 
 
-def call_blocking(job: Callable[[], _R], timeout: float) -> _R:
-    """Call ``job()``, which blocks on sockets, without blocking the hub; returns or raises what it does. May switch.
+def call_blocking(job: Callable[[], _R], timeout: float, ended: Callable[[], object] = bool) -> _R:
+    """Call ``job()``, which blocks on sockets, and wait for it at most ``timeout`` seconds. May switch.
 
-    With patched sockets, which switch, and in an OS thread without a hub, where no greenlet waits, the job is called
-    directly; otherwise in a native thread.
+    The job runs in a greenlet where sockets are patched, and otherwise in a native thread. It goes on there when its
+    caller no longer waits: when the time is up, or the caller is killed or interrupted.
 
-    :param job: must end by itself soon after ``timeout``
-    :param timeout: seconds
-    :raises TimeoutError: if it took longer; only in a thread with a hub
+    :param job: where sockets are not patched, it must end by itself some time
+    :param timeout: seconds; in a greenlet, the job ends with a gevent.Timeout then
+    :param ended: called once when the job has ended, in the caller's hub; in the job's thread if there is no hub
+    :returns: what the job returns; raises what it raises
+    :raises TimeoutError: it took longer
+    :raises RuntimeError: no thread can be started
     """
-    work = job
-    if not monkey.is_module_patched("socket"):
-        if get_hub_if_exists() is None:
+
+    def attempt() -> _R | _Raised:
+        try:
             return job()
-        work = partial(_blocking_pool().call, operator.call, job)
-    timer = gevent.Timeout.start_new(timeout)
+        except BaseException as exc:
+            return _Raised(exc)
+
+    if not monkey.is_module_patched("socket") and get_hub_if_exists() is None:
+        outcome = _in_native_thread(attempt, timeout, ended)
+    else:
+        outcome = _beside_the_caller(attempt, timeout, ended)
+    if not isinstance(outcome, _Raised):
+        return outcome
     try:
-        return work()
-    except gevent.Timeout as exc:
-        if exc is not timer:
-            raise
-        raise TimeoutError(f"not done within {timeout:g} s") from None
+        if isinstance(outcome.exception, gevent.Timeout):  # the job's own: the caller's is raised in the caller
+            raise _late(timeout)
+        raise outcome.exception
     finally:
-        timer.close()
+        del outcome  # breaks the reference cycle of traceback and frame
+
+
+def _late(timeout: float) -> TimeoutError:
+    return TimeoutError(f"not done within {timeout:g} s")
+
+
+def _beside_the_caller(attempt: Callable[[], _R], timeout: float, ended: Callable[[], object]) -> _R:
+    def bounded() -> _R:
+        with gevent.Timeout(timeout):
+            return attempt()
+
+    try:
+        running = gevent.spawn(bounded) if monkey.is_module_patched("socket") else _blocking_pool().begin(attempt)
+    except BaseException:
+        ended()
+        raise
+    running.rawlink(lambda _: ended())
+    if not gevent.wait([running], timeout):
+        raise _late(timeout)
+    outcome: _R = running.get()
+    return outcome
+
+
+def _in_native_thread(attempt: Callable[[], _R], timeout: float, ended: Callable[[], object]) -> _R:
+    outcome: list[_R] = []
+    running = native.allocate_lock()
+    running.acquire()
+
+    def run(_: object) -> None:
+        outcome.append(attempt())
+        ended()
+        running.release()
+
+    try:
+        native.start_thread(run, None, "gnsq_like-http")
+    except BaseException:
+        ended()
+        raise
+    if not running.acquire(timeout=timeout):
+        raise _late(timeout)
+    return outcome[0]
 
 
 def _blocking_pool() -> ThreadPool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote_plus, unquote, urlsplit
+from urllib.parse import quote_plus, urlsplit
 
 from gevent.event import Event
 
@@ -20,7 +20,7 @@ from gnsq_like.tools.host_pool import MODES
 from gnsq_like.tools.sources import Source
 
 if TYPE_CHECKING:
-    import urllib3
+    from requests import Session
 
 #: The body's place in the URL of a GET.
 PLACE = "%s"
@@ -140,8 +140,10 @@ class _Sender:
     """Makes requests in native threads."""
 
     def __init__(self, requests: Requests, concurrency: int) -> None:
+        _check_certificates(requests)
         self._requests = requests
-        self._http = _make_pools(requests, concurrency)
+        #: Those that no request uses now.
+        self._idle: list[Session] = []
         self._threads = ThreadPool(concurrency)
 
     def send(self, url: str, body: bytes) -> None:
@@ -154,73 +156,66 @@ class _Sender:
 
     def _request(self, job: tuple[str, bytes]) -> None:
         """One request; blocks."""
-        import urllib3
+        from requests import RequestException
 
         url, body = job
         requests = self._requests
-        headers = _headers(requests, url)
-        target = url.replace(PLACE, quote_plus(body)) if requests.method == "GET" else url
+        is_post = requests.method == "POST"
+        session = self._idle.pop() if self._idle else _new_session(requests)
         try:
-            response = self._http.request(
+            with session.request(
                 requests.method,
-                target,
-                body=body if requests.method == "POST" else None,
-                headers=headers,
-                preload_content=False,
-            )
-            for _ in range(2):  # the second finds the end, unless the response is too long
-                if not response.read(_RESPONSE_BYTES):
-                    break
-            response.close()
-        except urllib3.exceptions.HTTPError as exc:
+                url if is_post else url.replace(PLACE, quote_plus(body)),
+                data=body if is_post else None,
+                timeout=(requests.connect_timeout, requests.request_timeout),
+                stream=True,
+            ) as response:
+                for _ in range(2):  # the second finds the end, unless the response is too long
+                    if not response.raw.read(_RESPONSE_BYTES):
+                        break
+        except RequestException as exc:
             raise HTTPRequestFailed(_shown(url), _reason(exc)) from exc
-        if not requests.is_success(response.status):
-            raise HTTPStatusError(_shown(url), response.status, response.reason or "")
+        finally:
+            self._idle.append(session)
+        if not requests.is_success(response.status_code):
+            raise HTTPStatusError(_shown(url), response.status_code, response.reason or "")
 
     def close(self) -> None:
         """May switch."""
         self._threads.close()
-        self._http.clear()
+        while self._idle:
+            self._idle.pop().close()
 
 
-def _make_pools(requests: Requests, concurrency: int) -> urllib3.PoolManager:
+def _check_certificates(requests: Requests) -> None:
     import ssl
 
-    import urllib3
-
-    context = ssl.create_default_context()
     try:
-        if requests.ca_file:
-            context = ssl.create_default_context(cafile=requests.ca_file)
+        context = ssl.create_default_context(cafile=requests.ca_file)
         if requests.cert_file:
             context.load_cert_chain(requests.cert_file, requests.key_file)
     except OSError as exc:
         name = "ca_file" if requests.ca_file else "cert_file"
         raise InvalidOption(name, getattr(requests, name), f"it cannot be used: {exc.strerror or exc}") from exc
-    if not requests.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return urllib3.PoolManager(
-        num_pools=max(10, len(requests.urls)),
-        maxsize=concurrency,
-        timeout=urllib3.Timeout(connect=requests.connect_timeout, total=requests.request_timeout),
-        # A failed message is requeued, and not repeated here.
-        retries=urllib3.Retry(connect=0, read=0, redirect=_REDIRECTS, status=0, other=0),
-        ssl_context=context,
-        assert_hostname=None if requests.verify else False,
-    )
 
 
-def _headers(requests: Requests, url: str) -> dict[str, str]:
-    from urllib3.util import make_headers, parse_url
+def _new_session(requests: Requests) -> Session:
+    import ssl
 
-    headers = {"User-Agent": f"to-http/{__version__} gnsq_like/{__version__}"}
+    from requests import Session
+
+    session = Session()
+    session.trust_env = False
+    session.max_redirects = _REDIRECTS
+    system = ssl.get_default_verify_paths()
+    session.verify = requests.verify and (requests.ca_file or system.cafile or system.capath or True)
+    if requests.cert_file:
+        session.cert = (requests.cert_file, requests.key_file) if requests.key_file else requests.cert_file
+    session.headers["User-Agent"] = f"to-http/{__version__} gnsq_like/{__version__}"
     if requests.method == "POST":
-        headers["Content-Type"] = requests.content_type
-    auth = parse_url(url).auth
-    if auth:
-        headers |= {"Authorization": make_headers(basic_auth=unquote(auth))["authorization"]}
-    return {**headers, **requests.headers}
+        session.headers["Content-Type"] = requests.content_type
+    session.headers.update(requests.headers)
+    return session
 
 
 def _shown(url: str) -> str:
@@ -231,9 +226,9 @@ def _shown(url: str) -> str:
 
 
 def _cause(error: Any) -> Any:
-    """An error of urllib3 without its retries."""
-    while isinstance(getattr(error, "reason", None), Exception):
-        error = error.reason
+    """An error of requests without those of urllib3 that wrap it."""
+    while isinstance(inner := getattr(error, "reason", None) or next(iter(error.args), None), Exception):
+        error = inner
     return error
 
 
@@ -245,6 +240,6 @@ def _is_unsent(error: Exception) -> bool:
 
 
 def _reason(error: object) -> str:
-    """An error of urllib3 without its pools and retries."""
+    """The text of an error, without the connection's ``repr``."""
     text = str(_cause(error))
     return text.rpartition(": ")[2] if text.startswith("<") or "object at 0x" in text else text

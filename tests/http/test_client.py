@@ -13,7 +13,7 @@ import pytest
 
 from gnsq_like import LookupdClient, NsqdHTTPClient, __version__
 from gnsq_like.errors import HTTPRequestFailed, InvalidAddress, InvalidOption
-from gnsq_like.http.client import IDLE_SECONDS
+from gnsq_like.http.exchange import IDLE_SECONDS
 from tests.support.certificates import client_context, stranger, write_ca
 from tests.support.hub import Place, in_plain_thread
 from tests.support.scripted_http import Asked, Peer, always, response, scripted
@@ -21,7 +21,7 @@ from tests.support.scripts import run_script
 
 
 def test_without_descriptors_the_first_request_fails_as_any_other() -> None:
-    """It imports urllib3."""
+    """It imports requests."""
     lines = run_script(
         """
         import os
@@ -45,8 +45,8 @@ def test_without_descriptors_the_first_request_fails_as_any_other() -> None:
 
 
 def test_an_extension_module_that_cannot_be_loaded_fails_the_request_only(tmp_path: Path) -> None:
-    """As without descriptors, where that is an ImportError: here urllib3 is an empty file."""
-    (tmp_path / "urllib3.so").touch()
+    """As without descriptors, where that is an ImportError: here a part of requests is an empty file."""
+    (tmp_path / "requests.so").touch()
     lines = run_script(
         """
         import sys
@@ -64,7 +64,7 @@ def test_an_extension_module_that_cannot_be_loaded_fails_the_request_only(tmp_pa
         """,
         str(tmp_path),
     )
-    assert lines == [f"{tmp_path}/urllib3.so: file too short", "Connection refused"]
+    assert lines == [f"{tmp_path}/requests.so: file too short", "Connection refused"]
 
 
 # --- arguments ---
@@ -209,8 +209,12 @@ def test_https(anywhere: Place, tmp_path: Path) -> None:
     with scripted(always(response()), tls=True) as server:
         address = f"https://localhost:{server.port}"
         with NsqdHTTPClient(address, verify=write_ca(tmp_path)) as client:
-            assert anywhere(client.ping) == "OK"
-            anywhere(lambda: client.publish("t", bytes(200_000)))
+
+            def ask() -> None:
+                assert client.ping() == "OK"
+                client.publish("t", bytes(200_000))
+
+            anywhere(ask)
         assert server.connections == 1
         assert len(server.asked[1].body) == 200_000
 
@@ -354,8 +358,8 @@ def test_a_kept_connection_that_the_server_closed_is_replaced(anywhere: Place) -
 def test_an_old_connection_is_not_used(anywhere: Place, idle_for: float, connections: int) -> None:
     def ask() -> None:
         client.ping()
-        [kept] = client._idle
-        kept.last_used -= idle_for
+        [session] = client._sessions.values()
+        session._last_used -= idle_for
         client.ping()
 
     with scripted(always(response())) as server, NsqdHTTPClient(server.address) as client:
@@ -414,6 +418,10 @@ def test_a_body_may_take_longer_than_connecting(anywhere: Place) -> None:
         scripted(script) as server,
         NsqdHTTPClient(server.address, timeout=60, connect_timeout=0.2) as client,
     ):
-        for _ in range(2):
-            anywhere(lambda: client.publish("t", bytes(16 * 1024 * 1024)))
+
+        def publish() -> None:
+            for _ in range(2):
+                client.publish("t", bytes(16 * 1024 * 1024))
+
+        anywhere(publish)
         assert server.connections == 1

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from gnsq_like.errors import HTTPRequestFailed
 from gnsq_like.runtime.thread_pool import BLOCKING_THREADS, call_blocking
 from tests.support.commands import needs_proc
 from tests.support.daemons import wait_for
-from tests.support.hub import in_hub_thread, settle
+from tests.support.hub import Place, in_hub_thread, in_plain_thread, settle
 from tests.support.scripted_http import Peer, always, response, scripted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,7 +94,7 @@ def test_a_request_that_begins_after_close_leaves_no_connection_open() -> None:
         wait_for(lambda: len(ended) == server.connections == 2)
 
 
-def test_greenlets_ask_at_the_same_time() -> None:
+def test_clients_ask_at_the_same_time() -> None:
     together = threading.Barrier(BLOCKING_THREADS)
 
     def script(peer: Peer) -> None:
@@ -102,40 +103,67 @@ def test_greenlets_ask_at_the_same_time() -> None:
             peer.send(response())
 
     def ask() -> list[str]:
-        greenlets = [gevent.spawn(client.ping) for _ in range(BLOCKING_THREADS)]
+        clients = [NsqdHTTPClient(server.address, timeout=90) for _ in range(BLOCKING_THREADS)]
+        greenlets = [gevent.spawn(client.ping) for client in clients]
         gevent.joinall(greenlets, raise_error=True)
+        for client in clients:
+            client.close()
         return [greenlet.value for greenlet in greenlets]
 
-    with scripted(script) as server, NsqdHTTPClient(server.address, timeout=90) as client:
+    with scripted(script) as server:
         assert in_hub_thread(ask) == ["OK"] * BLOCKING_THREADS
 
 
-def test_waiting_for_a_thread_counts() -> None:
-    allowed = threading.Event()
+@pytest.mark.parametrize("place", [in_hub_thread, in_plain_thread])
+def test_a_client_asks_one_request_at_a_time(place: Place) -> None:
+    overlaps: list[int] = []
 
     def script(peer: Peer) -> None:
         while peer.request():
-            allowed.wait(60)
+            overlaps.append(len(peer.server.asked) - len(overlaps) - 1)
             peer.send(response())
 
     def ask() -> None:
-        busy = [gevent.spawn(client.ping) for _ in range(BLOCKING_THREADS)]
-        while server.connections < BLOCKING_THREADS:
-            gevent.sleep(0.01)
-        with pytest.raises(HTTPRequestFailed, match=r"no answer within 0\.2 s"):
-            impatient.ping()
-        allowed.set()
-        gevent.joinall(busy, raise_error=True)
-        client.ping()  # a thread has taken what waited before this
+        if place is in_hub_thread:
+            gevent.joinall([gevent.spawn(client.ping) for _ in range(20)], raise_error=True)
+        else:
+            with ThreadPoolExecutor(20) as threads:
+                list(threads.map(lambda _: client.ping(), range(20)))
 
-    with (
-        scripted(script) as server,
-        NsqdHTTPClient(server.address, timeout=30) as client,
-        NsqdHTTPClient(server.address, timeout=0.2) as impatient,
-    ):
+    with scripted(script) as server, NsqdHTTPClient(server.address, timeout=60) as client:
+        place(ask)
+        assert server.connections == 1
+    assert overlaps == [0] * 20
+
+
+def test_waiting_for_the_clients_earlier_request_counts() -> None:
+    asked, allowed = threading.Event(), threading.Event()
+
+    def script(peer: Peer) -> None:
+        while peer.request():
+            if len(peer.server.asked) == 1:
+                asked.set()
+                allowed.wait(60)
+            peer.send(response())
+
+    def ask() -> None:
+        slow = NsqdHTTPClient(server.address, timeout=30)
+        first = gevent.spawn(slow.ping)
+        wait_for(asked.is_set)
+        slow._timeout = 0.2
+        with pytest.raises(HTTPRequestFailed, match=r"an earlier request has not ended within 0\.2 s"):
+            slow.ping()
+        with NsqdHTTPClient(server.address) as other:
+            assert other.ping() == "OK"
+        allowed.set()
+        assert first.get() == "OK"
+        slow._timeout = 30
+        assert slow.ping() == "OK"
+        slow.close()
+
+    with scripted(script) as server:
         in_hub_thread(ask)
-        # When a thread was free for it, its time was up.
-        assert server.connections == BLOCKING_THREADS
+        assert len(server.asked) == 3
 
 
 def muted(work: Any) -> Any:
@@ -144,25 +172,32 @@ def muted(work: Any) -> Any:
     return work()
 
 
-def test_a_callers_timeout_abandons_the_request() -> None:
-    release = threading.Event()
+def test_a_callers_timeout_abandons_the_request_which_keeps_its_session_until_it_ends() -> None:
+    asked, release = threading.Event(), threading.Event()
 
     def script(peer: Peer) -> None:
-        while asked := peer.request():
-            if asked.body:
+        while request := peer.request():
+            if request.body:
+                asked.set()
                 release.wait(60)
             peer.send(response())
 
-    def ask() -> list[str]:
-        with gevent.Timeout(0.2) as timer, pytest.raises(gevent.Timeout) as caught:
-            client.publish("t", b"slow")
-        assert caught.value is timer
-        first = client.ping()
+    def ask() -> str:
+        timer = gevent.Timeout(60)
+        publishing = gevent.spawn(client.publish, "t", b"slow")
+        wait_for(asked.is_set)
+        publishing.kill(timer, timeout=60)
+        assert publishing.exception is timer
+        asking = gevent.spawn(client.ping)
+        settle()
+        assert not asking.dead
         release.set()
-        return [first, client.ping()]
+        answer: str = asking.get()
+        return answer
 
-    with scripted(script) as server, NsqdHTTPClient(server.address) as client:
-        assert in_hub_thread(ask) == ["OK", "OK"]
+    with scripted(script) as server, NsqdHTTPClient(server.address, timeout=60) as client:
+        assert in_hub_thread(lambda: muted(ask)) == "OK"
+        assert server.connections == 1
 
 
 def test_a_killed_greenlet_abandons_the_request() -> None:
@@ -211,7 +246,7 @@ print(json.dumps([str(each.exc_value) for each in ignored]))
     assert report == []
 
 
-def test_a_plain_script_makes_no_hub_and_loads_urllib3_late() -> None:
+def test_a_plain_script_makes_no_hub_and_loads_requests_late() -> None:
     with scripted(always(response())) as server:
         report = run_script(
             """
@@ -219,10 +254,10 @@ import json, sys
 from gnsq_like import LookupdClient, NsqdHTTPClient
 LookupdClient("https://me:secret@127.0.0.1:4161")
 client = NsqdHTTPClient(sys.argv[1])
-early = sorted({"urllib3", "ssl"} & set(sys.modules))
+early = sorted({"requests", "ssl"} & set(sys.modules))
 client.publish("t", b"body")
 from gevent._hub_local import get_hub_if_exists
-print(json.dumps([early, get_hub_if_exists() is None, "urllib3" in sys.modules]))
+print(json.dumps([early, get_hub_if_exists() is None, "requests" in sys.modules]))
 """,
             server.address,
         )
@@ -300,13 +335,8 @@ def test_a_forked_child_opens_its_own_connections(first: str) -> None:
 
 def test_patching_after_the_first_request() -> None:
     # A connection made before is of no use afterwards: reading from it would freeze the hub.
-    together = threading.Barrier(2)
-
     def script(peer: Peer) -> None:
-        patched = peer.server.connections > 1
         while peer.request():
-            if patched:
-                together.wait(60)
             peer.send(response())
 
     with scripted(script) as server:
@@ -326,7 +356,7 @@ print(json.dumps([greenlet.value for greenlet in greenlets]))
 """,
             server.address,
         )
-        assert server.connections == 3
+        assert server.connections == 2
     assert report == ["OK", "OK"]
 
 

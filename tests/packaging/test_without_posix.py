@@ -8,7 +8,7 @@ from tests.support.scripts import run_script
 WINDOWS = """
     import asyncio, logging.handlers, multiprocessing, os, signal, socket, ssl, subprocess, sys, tempfile
     import gevent.event, gevent.lock, gevent.os, gevent.queue, gevent.socket, gevent.ssl, gevent.threadpool
-    import urllib3
+    import requests
 
     for name in ("fcntl", "grp", "posix", "pty", "pwd", "resource", "termios", "tty"):
         sys.modules[name] = None

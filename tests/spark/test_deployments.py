@@ -26,7 +26,7 @@ from tests.support.spark_sessions import ROOT, environment
 # -- a Spark cluster of processes for tests: a standalone master with workers; and a Python without gnsq_like
 
 #: The modules that Spark's Python needs beside gnsq_like, and the modules that those need.
-_NEEDED = ["gevent", "greenlet", "zope", "urllib3", "snappy"]
+_NEEDED = ["gevent", "greenlet", "zope", "requests", "urllib3", "idna", "certifi", "charset_normalizer", "snappy"]
 _NEEDED += ["cramjam", "pyarrow", "pyspark", "py4j"]
 
 
@@ -117,7 +117,7 @@ LOOPBACK = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bin
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     python = make_bare_python(tmp_path_factory.mktemp("bare"))
-    code = "import gevent, urllib3, snappy, pyarrow, pyspark, importlib.util as u; print(u.find_spec('gnsq_like'))"
+    code = "import gevent, requests, snappy, pyarrow, pyspark, importlib.util as u; print(u.find_spec('gnsq_like'))"
     assert run_bare(python, code) == "None\n"
     return python
 
