@@ -2,7 +2,7 @@
 
 ``.. options:: module:Class``  the options of a class: name, type, default, bounds, text
 ``.. metrics::``               the metrics of Readers, Producers, the supervisor, pipelines, and the admin
-``.. json-values::``   the values that each type of a pipeline's schema takes
+``.. json-values::``   the values that each type of a schema takes
 ``.. client-flags::``          the flags that the tools share, which their ``--help`` does not list
 
 An option becomes a ``setting``, a metric a ``metric``: objects of Sphinx, with an anchor, in the index and the search.
@@ -196,7 +196,7 @@ class MetricsTable(_Generated):
 
 class JsonValues(_Generated):
     def lines(self) -> Iterator[str]:
-        from gnsq_like.spark.pipeline.values import RULES
+        from gnsq_like.spark.bodies.judge import RULES
 
         yield from (".. list-table::", "   :header-rows: 1", "", "   * - Type", "     - Values")
         for rule in RULES:

@@ -217,6 +217,11 @@ def _unknown(key: str, value: str, names: list[str]) -> InvalidOption:
     return InvalidOption(key, value, f"there is no such option{hint}")
 
 
+def _in_name(topic: str) -> str:
+    """A topic as part of a column's name."""
+    return re.sub(r"\W", "_", topic)
+
+
 # -- columns --------------------------------------------------------------------------------------------
 
 #: The source's columns, with their types in Spark's DDL, and whether they are among the default ones.
@@ -229,20 +234,23 @@ COLUMNS: dict[str, tuple[str, bool]] = {
     "channel": ("STRING", True),
     "nsqd_address": ("STRING", True),
     "timestamp_ns": ("BIGINT", False),
+    "seen_at": ("TIMESTAMP", False),
+    "size": ("INT", False),
 }
-
-DEFAULT_COLUMNS = tuple(name for name, (_, default) in COLUMNS.items() if default)
+#: Those that are there besides if bodies are parsed.
+PARSED = {"raw": "BINARY", "reason": "STRING"}
+#: The types of columns that are no parsed bodies.
+_PLAIN_TYPES = {kind for kind, _ in COLUMNS.values()}
 
 
 def columns(value: str) -> tuple[str, ...]:
     """Names of columns, such as "id, body"; or "all"."""
-    names = tuple(dict.fromkeys(word.lower() for word in words(value)))
-    if names == ("all",):
-        return tuple(COLUMNS)
-    for name in names:
-        if name not in COLUMNS:
-            raise UsageError(f"there is no column {name}; there are {', '.join(COLUMNS)}")
-    return names
+    return tuple(dict.fromkeys(word.lower() for word in words(value)))
+
+
+def struct_of(ddl: str) -> str:
+    """The type of a struct of these fields, in Spark's DDL."""
+    return ddl if re.match(r"\s*struct\s*<", ddl, re.IGNORECASE) else f"STRUCT<{ddl}>"
 
 
 # -- the source's options -------------------------------------------------------------------------------
@@ -289,8 +297,17 @@ class SourceOptions:
     #: Whether an AvailableNow run waits for messages that crashed tasks left in flight, for little more than
     #: msg_timeout at its start and before its end.
     wait_in_flight: bool = option(boolean, False)
-    #: The columns of the rows, in this order.
-    columns: tuple[str, ...] = option(columns, DEFAULT_COLUMNS)
+    #: The columns of the rows, in this order; the usual ones if none are named.
+    columns: tuple[str, ...] = option(columns, ())
+    #: The fields of the JSON objects that bodies are, as Spark's DDL: ``body`` is a struct of them then.
+    schema: str = option(text, "")
+    #: The unit of numbers in TIMESTAMP fields, which count from 1970.
+    timestamp_unit: str = option(choice("s", "ms", "us", "ns"), "s")
+    #: Whether ``raw`` has the bytes of all bodies, and not only of those that do not fit the schema.
+    keep_raw: bool = option(boolean, False)
+    #: The schema and the unit of single topics, by the topic in lower case, as Spark passes it.
+    schemas: Mapping[str, str] = field(default_factory=dict, metadata={"prefix": "schema."})
+    timestamp_units: Mapping[str, str] = field(default_factory=dict, metadata={"prefix": "timestamp_unit."})
     #: Options of the connections.
     nsq: Mapping[str, str] = field(default_factory=dict, repr=False, metadata={"prefix": "nsq."})
     #: Options of fsspec's file system.
@@ -319,6 +336,37 @@ class SourceOptions:
             LookupdClient(address)
         for address in self.nsqd_http_addresses:
             NsqdHTTPClient(address)
+        self._check_schemas()
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        if self.columns == ("all",):
+            return
+        for name in self.columns:
+            if name not in self._all_columns:
+                reason = f"there is no column {name}; there are {', '.join(self._all_columns)}"
+                raise InvalidOption("columns", ",".join(self.columns), reason)
+        bodies = {name for name in self._all_columns if name.startswith("body")}
+        if PARSED.keys() & set(self.columns) and not bodies <= set(self.columns):
+            reason = f"raw and reason are only there together with {', '.join(sorted(bodies))}"
+            raise InvalidOption("columns", ",".join(self.columns), reason)
+
+    def _check_schemas(self) -> None:
+        topics = [of.topic.lower() for of in self.named]
+        bodies = [f"body_{_in_name(topic)}" for topic in self.schemas]
+        for prefix, given in (("schema", self.schemas), ("timestamp_unit", self.timestamp_units)):
+            for topic, value in given.items():
+                if topics.count(topic) != 1:
+                    reason = "it must name one of the topics, and no two that differ in case alone"
+                    raise InvalidOption(f"{prefix}.{topic}", value, reason)
+        for topic, body in zip(self.schemas, bodies, strict=True):
+            if bodies.count(body) > 1:
+                raise InvalidOption(f"schema.{topic}", self.schemas[topic], f"two topics have the column {body}")
+        for topic, unit in self.timestamp_units.items():
+            try:
+                choice("s", "ms", "us", "ns")(unit)
+            except UsageError as exc:
+                raise InvalidOption(f"timestamp_unit.{topic}", unit, str(exc)) from None
 
     def _check_topics(self) -> None:
         given = [name for name, value in (("topics", self.topics), ("topics_pattern", self.topics_pattern)) if value]
@@ -364,6 +412,43 @@ class SourceOptions:
             return self.channel
         return None
 
+    @property
+    def is_parsed(self) -> bool:
+        """Whether bodies are parsed, of some topics at least."""
+        return bool(self.schema or self.schemas)
+
+    def body_of(self, topic: str) -> str:
+        """The column of a topic's bodies."""
+        return f"body_{_in_name(topic.lower())}" if topic.lower() in self.schemas else "body"
+
+    def unit_of(self, topic: str) -> str:
+        """The unit of a topic's times that are numbers."""
+        return self.timestamp_units.get(topic.lower(), self.timestamp_unit).lower()
+
+    @property
+    def _all_columns(self) -> dict[str, str]:
+        """All columns that there are, with their types in Spark's DDL."""
+        found = {name: kind for name, (kind, _) in COLUMNS.items()}
+        if self.schema:
+            found["body"] = struct_of(self.schema)
+        for topic, ddl in self.schemas.items():
+            found[self.body_of(topic)] = struct_of(ddl)
+        return found | PARSED if self.is_parsed else found
+
+    @property
+    def column_types(self) -> dict[str, str]:
+        """The columns of the rows in their order, with their types in Spark's DDL."""
+        every = self._all_columns
+        usual = [name for name in every if name not in COLUMNS or COLUMNS[name][1]]
+        chosen = list(every) if self.columns == ("all",) else list(self.columns) or usual
+        return {name: every[name] for name in chosen}
+
+    @property
+    def plain_columns(self) -> tuple[str, ...]:
+        """The columns of the rows before bodies are parsed."""
+        plain = [name for name in self.column_types if name in COLUMNS and (name != "body" or not self.is_parsed)]
+        return (*plain, "body") if self.is_parsed else tuple(plain)
+
     def connection_options(self) -> ConnectionOptions:
         """The options of a connection to nsqd; raises InvalidOption."""
         return connection_options(self.nsq, msg_timeout=self.msg_timeout)
@@ -406,12 +491,19 @@ class WrongSchema(UsageError):
 
 def ddl_of(options: SourceOptions) -> str:
     """The columns that the options ask for, as Spark's DDL."""
-    return ", ".join(f"{name} {COLUMNS[name][0]}" for name in options.columns)
+    return ", ".join(f"{name} {kind}" for name, kind in options.column_types.items())
 
 
 def check_schema(schema: StructType, options: SourceOptions) -> None:
     """Raise WrongSchema if the schema is another one: Spark accepts any and then fails at the first row."""
-    expected = [(name, COLUMNS[name][0].lower()) for name in options.columns]
-    if [(field.name, field.dataType.simpleString()) for field in schema.fields] != expected:
-        columns = ", ".join(f"{name} {kind}" for name, kind in expected)
+    expected = options.column_types
+    found = {field.name: field.dataType.simpleString() for field in schema.fields}
+    wanted = {
+        name: found.get(name)
+        if kind not in _PLAIN_TYPES and found.get(name, "").startswith("struct<")
+        else kind.lower()
+        for name, kind in expected.items()
+    }
+    if list(found.items()) != list(wanted.items()):
+        columns = ", ".join(f"{name} {kind}" for name, kind in expected.items())
         raise WrongSchema(f"the columns are {columns}: leave .schema() out, and choose columns with columns")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.errors import InvalidName, InvalidOption, UsageError
-from gnsq_like.spark.options import COLUMNS, DEFAULT_COLUMNS, SourceOptions, named_options, parse_options, size
+from gnsq_like.spark.options import COLUMNS, PARSED, SourceOptions, ddl_of, named_options, parse_options, size
 
 LEAST = {
     "topic": "clicks",
@@ -28,7 +28,8 @@ def parse(**more: str) -> SourceOptions:
 def test_the_least() -> None:
     options = parse()
     assert options.nsqd_tcp_addresses == ("127.0.0.1:4150",)
-    assert options.columns == DEFAULT_COLUMNS
+    usual = ("id", "body", "timestamp", "attempts", "topic", "channel", "nsqd_address")
+    assert options.plain_columns == tuple(options.column_types) == usual
     assert options.max_messages is None
     assert options.msg_timeout == 15.0
 
@@ -153,7 +154,43 @@ def test_what_is_missing_is_said() -> None:
 
 
 def test_all_columns() -> None:
-    assert parse(columns="all").columns == tuple(COLUMNS)
+    assert list(parse(columns="all").column_types) == list(COLUMNS)
+    assert list(parse(columns="all", schema="a INT").column_types) == [*COLUMNS, *PARSED]
+
+
+def test_a_schema_makes_a_struct_of_the_body() -> None:
+    options = parse(schema="user STRING NOT NULL, at TIMESTAMP", columns="body, reason, size")
+    assert ddl_of(options) == "body STRUCT<user STRING NOT NULL, at TIMESTAMP>, reason STRING, size INT"
+    assert options.plain_columns == ("size", "body")
+    assert ddl_of(parse(schema="struct<a: INT>", columns="body")) == "body struct<a: INT>"
+    assert list(parse(schema="a INT").column_types)[-2:] == ["raw", "reason"]
+
+
+def test_topics_have_schemas_and_units_of_their_own() -> None:
+    given_options = {"topics": "Shop.Clicks, views", "schema": "a INT", "schema.Shop.Clicks": "b INT"}
+    options = several(**given_options, **{"timestamp_unit.views": "ms", "timestamp_unit": "ns"})
+    assert (options.body_of("Shop.Clicks"), options.body_of("views")) == ("body_shop_clicks", "body")
+    assert (options.unit_of("Shop.Clicks"), options.unit_of("views")) == ("ns", "ms")
+    types = options.column_types
+    assert (types["body"], types["body_shop_clicks"]) == ("STRUCT<a INT>", "STRUCT<b INT>")
+    assert several(topics="a,b", **{"schema.a": "x INT"}).column_types["body"] == "BINARY"
+
+
+@pytest.mark.parametrize(
+    ("given_options", "message"),
+    [
+        ({"topics": "a", "schema.b": "x INT"}, "schema.b='x INT': it must name one of the topics"),
+        ({"topics": "a,A", "schema.a": "x INT"}, "no two that differ in case alone"),
+        ({"topics": "a.b,a-b", "schema.a.b": "x INT", "schema.a-b": "x INT"}, "two topics have the column body_a_b"),
+        ({"topics": "a", "timestamp_unit.a": "h"}, "timestamp_unit.a='h': it must be one of s, ms, us, ns"),
+        ({"topics": "a,b", "schema.a": "x INT", "columns": "body,reason"}, "only there together with body, body_a"),
+        ({"topics": "a", "columns": "reason"}, "there is no column reason"),
+        ({"topics": "a", "schema": " "}, "it is empty"),
+    ],
+)
+def test_wrong_schemas_are_refused(given_options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidOption, match=re.escape(message)):
+        several(**given_options)
 
 
 @pytest.mark.parametrize(("timeout", "wait", "idle"), [("1", 0.125, 0.15), ("15s", 1.875, 0.15), ("10m", 75, 6)])
@@ -173,13 +210,13 @@ def test_the_documented_options_and_their_defaults() -> None:
     rows = dict(re.findall(r"^``(\w+)``\s{1,31}(\S*)", table, re.MULTILINE))
     named = named_options(SourceOptions)
     assert set(rows) == set(named)
-    assert len(named) <= 20
+    assert len(named) <= 22
     for line in table.splitlines():
         found = re.match(r"``(\w+)``", line)
         if found:
             written = line[34:45].strip()
             option = named[found[1]]
-            expected = None if option.default in ((), "", None, DEFAULT_COLUMNS) else option.default
+            expected = None if option.default in ((), "", None) else option.default
             assert (option.metadata["read"](written) if written else None) == expected, found[1]
 
 
@@ -187,5 +224,6 @@ def test_the_documented_columns() -> None:
     page = (Path(__file__).parents[2] / "docs" / "spark.rst").read_text()
     table = page.partition("Column            Type")[2].partition("columns=id")[0]
     assert dict(re.findall(r"^``(\w+)``\s+([A-Z]+)", table, re.MULTILINE)) == {
-        name: kind for name, (kind, _) in COLUMNS.items()
+        **{name: kind for name, (kind, _) in COLUMNS.items()},
+        **PARSED,
     }

@@ -171,12 +171,12 @@ def source_options(nsqds: list[Any], directory: Path, topic: str, **more: Any) -
     }
 
 
-def publish(nsqd: Any, topic: str, numbers: Iterable[int]) -> NsqdHTTPClient:
-    """Publish these numbers as bodies; they are in the channel when it returns."""
+def publish(nsqd: Any, topic: str, bodies: Iterable[int | bytes]) -> NsqdHTTPClient:
+    """Publish these bodies, or numbers; they are in the channel when it returns."""
     http = NsqdHTTPClient(nsqd.http_address)
     http.create_topic(topic)
     http.create_channel(topic, "spark")
-    http.multi_publish(topic, [b"%d" % number for number in numbers])
+    http.multi_publish(topic, [each if isinstance(each, bytes) else b"%d" % each for each in bodies])
 
     def arrived() -> bool:
         [found] = http.stats(topic)["topics"]

@@ -410,7 +410,9 @@ def _parsed(cls: type[_Options], given: Mapping[str, str], table: str) -> _Optio
 
 
 def _check_columns(options: SourceOptions) -> None:
-    missing = {"id", "body", "timestamp", "attempts", "topic", "channel", "nsqd_address"} - set(options.columns)
+    if options.is_parsed:
+        raise InvalidOption("source.schema", options.schema, "give parse.schema, or the schema of [topics.NAME]")
+    missing = {"id", "body", "timestamp", "attempts", "topic", "channel", "nsqd_address"} - set(options.column_types)
     if missing:
         reason = f"the pipeline needs all of the usual columns; {', '.join(sorted(missing))} is missing"
         raise InvalidOption("source.columns", ",".join(options.columns), reason)

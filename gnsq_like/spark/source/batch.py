@@ -12,7 +12,9 @@ nsqd's CLOSE_WAIT confirms that all of these were executed; messages that arrive
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -20,9 +22,10 @@ from pyspark.sql.types import StructType
 
 from gnsq_like import Connection
 from gnsq_like.errors import NSQError
-from gnsq_like.spark.options import SourceOptions, check_schema, parse_options
+from gnsq_like.spark.options import SourceOptions, parse_options
 from gnsq_like.spark.source.daemons import Daemons
 from gnsq_like.spark.source.executor import MessageBuffer
+from gnsq_like.spark.source.parsed import check_columns, rows_of
 from gnsq_like.spark.source.plan import by_log, make_plan
 from gnsq_like.spark.staging.offsets import Offset, Part, TopicChannel
 from gnsq_like.spark.staging.segments import RawMessage, Rows, encode_segment
@@ -34,15 +37,17 @@ logger = logging.getLogger(__name__)
 def make_batch_reader(schema: StructType, given: Mapping[str, str]) -> NsqBatchReader:
     """Make the reader for these options; raises InvalidOption, WrongSchema."""
     options = parse_options(SourceOptions, given)
-    check_schema(schema, options)
-    return NsqBatchReader(options)
+    check_columns(schema, options)
+    return NsqBatchReader(options, schema)
 
 
 class NsqBatchReader(DataSourceReader):
     """Shows the first messages of each nsqd."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
+        #: Spark's type of the rows.
+        self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
         """One for each nsqd and topic with messages."""
@@ -58,7 +63,9 @@ class NsqBatchReader(DataSourceReader):
                 min_partitions=1,
                 segment_messages=options.segment_messages,
             )
-        return [InputPartition(part) for of, shares in by_log(plan).items() for part in Offset("", 0, shares).parts(of)]
+        now = int(time.time() * 1e6)
+        parts = [part for of, shares in by_log(plan).items() for part in Offset("", 0, shares).parts(of)]
+        return [InputPartition(replace(part, seen_us=now)) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a part, at most those that one connection holds."""
@@ -68,7 +75,8 @@ class NsqBatchReader(DataSourceReader):
         with without_traceback():
             messages = BatchReceiver(part.address, part.of, options, part.messages).run()
             if messages:
-                yield Rows(options.columns, *part.of, part.address).of(encode_segment(messages))
+                plain = Rows(options.plain_columns, part).of(encode_segment(messages))
+                yield from rows_of([plain], part, options, self._schema)
 
 
 # -- one connection -------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import gevent
@@ -30,7 +31,7 @@ from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.daemons import Daemons
 from gnsq_like.spark.source.plan import Depth, Outstanding, Queue, by_log, make_plan
 from gnsq_like.spark.source.query_log import QueryLog, lost
-from gnsq_like.spark.staging.offsets import Offset, Offsets, Part, Share, TopicChannel
+from gnsq_like.spark.staging.offsets import Offset, Offsets, Part, Share, TopicChannel, planned_at
 from gnsq_like.spark.staging.staging_log import owner_of
 from gnsq_like.spark.staging.store import OpenStore, Store, check_store, open_store
 
@@ -55,10 +56,14 @@ class Driver:
     """The driver's side of one query. Opens nothing before the first call.
 
     :param open_store: opens the staging location
+    :param clock: returns the time of day
     """
 
-    def __init__(self, options: SourceOptions, open_store: OpenStore = open_store) -> None:
+    def __init__(
+        self, options: SourceOptions, open_store: OpenStore = open_store, clock: Callable[[], float] = time.time
+    ) -> None:
         self._options = options
+        self._clock = clock
         self._open_store = open_store
         self._daemons = Daemons(options)
         self._opened: Store | None = None
@@ -118,7 +123,7 @@ class Driver:
                     f"{self._options.staging_location}: that is another place than before, or was deleted, with "
                     f"messages that may not have been delivered",
                 )
-        return Offsets({of: found} if of is not None else {})
+        return Offsets({of: found} if of is not None else {}, planned_at(value))
 
     def prepare_available_now(self) -> None:
         """Count the messages that nsqd has now: the run takes no later ones. May switch."""
@@ -196,7 +201,7 @@ class Driver:
 
     def _planned(self, offsets: Offsets, ends: Mapping[TopicChannel, Offset]) -> dict[str, Any]:
         self._batch_at = time.monotonic()
-        return offsets.after(ends).to_dict(self._options.only)
+        return offsets.after(ends, int(self._clock() * 1e6)).to_dict(self._options.only)
 
     # -- how much nsqd has --------------------------------------------------------------------------------
 
@@ -271,7 +276,11 @@ class Driver:
         :raises DataLost: the batch was planned, and its staged messages are gone
         """
         first, last = self._offsets(start), self._offsets(end)
-        return [part for of, offset in last.logs.items() for part in self._log(of).parts(first.logs.get(of), offset)]
+        return [
+            replace(part, seen_us=last.at_us)
+            for of, offset in last.logs.items()
+            for part in self._log(of).parts(first.logs.get(of), offset)
+        ]
 
     def commit(self, end: Mapping[str, object]) -> None:
         """Spark has finished everything up to ``end``. Raises nothing: the next commit makes up for a failure."""

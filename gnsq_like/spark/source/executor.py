@@ -292,6 +292,8 @@ def read_part(
 ) -> Iterator[pa.RecordBatch]:
     """Fill the part unless that is done, and yield its rows; they are the same for every attempt.
 
+    Bodies are bytes, also if the options have a schema (``parsed``).
+
     :param open_store: opens the staging location
     :param connection: the class of the connection to nsqd
     :raises StagingError: the staging location does not have the log here
@@ -305,7 +307,7 @@ def read_part(
             f"staging_location {options.staging_location} is not the driver's: on this executor, the log is missing "
             f"from it. It must be a place that the driver and all executors share"
         )
-    rows = Rows(options.columns, *part.of, part.address)
+    rows = Rows(options.plain_columns, part)
     for number in _in_background(lambda note: StreamReceiver(part, log, options, note, connection).run()):
         try:
             record = log.record(part, number)

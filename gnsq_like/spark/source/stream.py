@@ -17,9 +17,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from gnsq_like.errors import InvalidOption, NSQError
-from gnsq_like.spark.options import SourceOptions, check_schema, parse_options
+from gnsq_like.spark.options import SourceOptions, parse_options
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
+from gnsq_like.spark.source.parsed import check_columns, rows_of
 from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.user_errors import without_traceback
 
@@ -29,12 +30,12 @@ def make_stream_reader(schema: StructType, given: Mapping[str, str]) -> NsqStrea
     pyspark would replace the error by one of its own, about a reader that is missing."""
     try:
         options = parse_options(SourceOptions, given)
-        check_schema(schema, options)
+        check_columns(schema, options)
         if not options.staging_location:
             raise InvalidOption("staging_location", "", "a stream read needs one, which driver and executors share")
     except NSQError as exc:
-        return NsqStreamReader(exc)
-    return NsqStreamReader(options)
+        return NsqStreamReader(exc, schema)
+    return NsqStreamReader(options, schema)
 
 
 @dataclass
@@ -47,14 +48,16 @@ class NsqPartition(InputPartition):
 class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of one query. Spark makes two: one for the driver's calls, and one that it pickles for ``read``."""
 
-    def __init__(self, options: SourceOptions | NSQError) -> None:
+    def __init__(self, options: SourceOptions | NSQError, schema: StructType) -> None:
         #: The options, or the error that they caused.
         self._options = options
+        #: Spark's type of the rows.
+        self._schema = schema
         #: Made when the driver first calls; executors have none.
         self._made_driver: Driver | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_options": self._options, "_made_driver": None}
+        return {**self.__dict__, "_made_driver": None}
 
     @property
     def options(self) -> SourceOptions:
@@ -106,7 +109,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, NsqPartition)
         with without_traceback():
-            yield from read_part(partition.part, self.options)
+            yield from rows_of(read_part(partition.part, self.options), partition.part, self.options, self._schema)
 
     def commit(self, end: dict[str, object]) -> None:
         self._driver.commit(end)

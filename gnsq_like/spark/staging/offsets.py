@@ -108,6 +108,8 @@ class Part:
     bytes: int = 0
     #: The topic and the channel.
     of: TopicChannel = _NONE
+    #: When its batch was planned, in microseconds since the epoch; 0 if that is not known.
+    seen_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +117,27 @@ class Offsets:
     """The end of a batch of several topics: the offset of each log."""
 
     logs: Mapping[TopicChannel, Offset] = field(default_factory=dict)
+    #: When the batch was planned, in microseconds since the epoch: the ``seen_at`` of its rows, whenever these are
+    #: read. 0 for a batch of an earlier version, and before the first batch.
+    at_us: int = 0
 
-    def after(self, ends: Mapping[TopicChannel, Offset]) -> Offsets:
+    def after(self, ends: Mapping[TopicChannel, Offset], at_us: int) -> Offsets:
         """The end of the batch that consists of these batches of logs. Plans of earlier ones are left out."""
-        return Offsets({of: replace(each, plan={}) for of, each in self.logs.items()} | dict(ends))
+        return Offsets({of: replace(each, plan={}) for of, each in self.logs.items()} | dict(ends), at_us)
 
     def to_dict(self, only: TopicChannel | None) -> dict[str, Any]:
         """For Spark, which keeps it as JSON.
 
         :param only: the log of a query of one topic
         """
+        at = {"at": self.at_us} if self.at_us else {}
         if only is not None and set(self.logs) == {only}:
-            return self.logs[only].to_dict()
+            return self.logs[only].to_dict() | at
         logs = {}
         for of, offset in self.logs.items():
             logs[str(of)] = offset.to_dict()
             del logs[str(of)]["v"]
-        return {"v": SEVERAL, "logs": logs}
+        return {"v": SEVERAL, "logs": logs} | at
 
     @classmethod
     def from_dict(cls, value: Mapping[str, object]) -> Offsets | Offset:
@@ -144,7 +150,14 @@ class Offsets:
         logs = value.get("logs")
         if not isinstance(logs, dict) or not all(isinstance(each, dict) for each in logs.values()):
             raise StagingError(f"the checkpoint holds no offset of the source nsq: {value!r}")
-        return cls({TopicChannel.parse(of): Offset.from_dict({"v": VERSION, **each}) for of, each in logs.items()})
+        found = {TopicChannel.parse(of): Offset.from_dict({"v": VERSION, **each}) for of, each in logs.items()}
+        return cls(found, planned_at(value))
+
+
+def planned_at(value: Mapping[str, object]) -> int:
+    """When a batch was planned, by the value that Spark hands back, in microseconds since the epoch; or 0."""
+    found = value.get("at", 0)
+    return found if isinstance(found, int) else 0
 
 
 def _divided(amount: int, count: int) -> list[int]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnsq_like.spark.staging.offsets import Part
+
 #: A message as the connection gives it: (timestamp in ns, attempts, id, body).
 RawMessage = tuple[int, int, bytes, bytes]
 
@@ -50,29 +52,35 @@ def ids_of(data: memoryview) -> list[bytes]:
 
 
 class Rows:
-    """Makes Spark's rows from the segments of a part.
+    """Makes rows from the segments of a part; their bodies are bytes.
 
     :param columns: the columns of the rows, in their order
     """
 
-    def __init__(self, columns: Sequence[str], topic: str, channel: str, address: str) -> None:
-        constants = {"topic": topic, "channel": channel, "nsqd_address": address}
-        self._fields = [(name, _makers[name], constants.get(name)) for name in columns]
-        #: Columns of one repeated value, by the value and their length: most segments have the same length.
+    def __init__(self, columns: Sequence[str], part: Part) -> None:
+        #: The columns that are one value for the whole part.
+        constants = {
+            "topic": pa.scalar(part.of.topic),
+            "channel": pa.scalar(part.of.channel),
+            "nsqd_address": pa.scalar(part.address),
+            "seen_at": pa.scalar(part.seen_us or None, _TIMESTAMP),
+        }
+        self._fields = [(name, _makers.get(name), constants.get(name)) for name in columns]
+        #: Columns of one repeated value, by their name and length: most segments have the same length.
         self._repeated: dict[tuple[str, int], pa.Array] = {}
 
     def of(self, data: memoryview) -> pa.RecordBatch:
         """The rows of one segment."""
         staged = decode_segment(data)
         arrays = []
-        for _, make, constant in self._fields:
-            if constant is None:
+        for name, make, constant in self._fields:
+            if make is not None:
                 arrays.append(make(staged))
                 continue
-            key = (constant, staged.num_rows)
+            key = (name, staged.num_rows)
             if key not in self._repeated:
                 self._repeated = {each: array for each, array in self._repeated.items() if each[1] == key[1]}
-                self._repeated[key] = pa.repeat(pa.scalar(constant, pa.string()), staged.num_rows)
+                self._repeated[key] = pa.repeat(constant, staged.num_rows)
             arrays.append(self._repeated[key])
         return pa.RecordBatch.from_arrays(arrays, names=[name for name, _, _ in self._fields])
 
@@ -100,8 +108,5 @@ _makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
     "timestamp": _timestamp,
     "attempts": _staged("attempts"),
     "timestamp_ns": _staged("timestamp_ns"),
-    # The same for the whole part: Rows repeats them.
-    "topic": _staged(""),
-    "channel": _staged(""),
-    "nsqd_address": _staged(""),
+    "size": lambda staged: pc.binary_length(staged.column("body")),
 }

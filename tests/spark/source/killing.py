@@ -35,4 +35,4 @@ class KillingReader(NsqStreamReader):
 
 class KillingDataSource(NsqDataSource):
     def streamReader(self, schema: StructType) -> NsqStreamReader:
-        return KillingReader(read_options(self.options))
+        return KillingReader(read_options(self.options), schema)

@@ -20,13 +20,14 @@ pytest.importorskip("pyarrow")
 from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPError
 from gnsq_like.spark.source.daemons import Daemons
+from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.staging.records import End
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of
 from gnsq_like.spark.staging.store import DataLost, PosixStore, StagingError
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.scripted_http import Asked, always, response, scripted
-from tests.support.spark_engine import PATIENT, Engine, once, publish, run_killed, source_options
+from tests.support.spark_engine import PATIENT, Engine, once, publish, read_options, run_killed, source_options
 
 KINDS = ["process", pytest.param("real", marks=pytest.mark.real_nsqd)]
 
@@ -165,8 +166,24 @@ def test_two_runs_of_one_query_share_a_plan(nsqd: Running, tmp_path: Path) -> No
     for rival in rivals:
         assert rival.latest(start, limited=True)["plan"]
     publish(nsqd, "rivals", range(100, 200))
-    following = rivals[0].latest(rivals[0].latest(start))
-    assert following == rivals[1].latest(rivals[1].latest(start))
+    # Spark writes down the offset of one of them alone, with its time.
+    one, other = ({**rival.latest(rival.latest(start)), "at": 0} for rival in rivals)
+    assert one == other
+
+
+def test_the_time_of_a_batch_is_in_its_offset_and_in_its_parts(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "times", range(100))
+    times = iter(range(1_700_000_000, 1_800_000_000))
+    options = read_options(source_options([nsqd], tmp_path, "times", max_messages=50))
+    driver = Driver(options, clock=lambda: next(times))
+    start = driver.initial()
+    end = driver.latest(start)
+    following = driver.latest(end)
+    parts = [part for pair in ((start, end), (end, following), (start, end)) for part in driver.parts(*pair)]
+    assert [part.seen_us for part in parts] == [1_700_000_000_000_000, 1_700_000_001_000_000, 1_700_000_000_000_000]
+    # A batch that an earlier version has planned has none.
+    old = {key: each for key, each in end.items() if key != "at"}
+    assert [part.seen_us for part in driver.parts(start, old)] == [0]
 
 
 def test_commit_raises_nothing(nsqd: Running, tmp_path: Path) -> None:
@@ -427,7 +444,7 @@ def test_a_checkpoint_of_one_topic_goes_on_with_several(nsqd: Running, tmp_path:
     # A batch that is written down, and staged in part, when the process ends.
     assert run_killed(tmp_path, options, "after-FIN:1") == -9
     old = json.loads((tmp_path / "offsets" / "1").read_text())
-    assert (old["v"], old["batch"], set(old)) == (1, 2, {"v", "log", "batch", "plan"})
+    assert (old["v"], old["batch"], set(old)) == (1, 2, {"v", "log", "batch", "plan", "at"})
     publish(nsqd, "grown.b", range(1000, 1050))
     grown = several(nsqd, tmp_path, topics="grown.a,grown.b")
     grown.run()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.spark.staging.offsets import Offset, Offsets, Part, Share, TopicChannel
+from gnsq_like.spark.staging.offsets import Offset, Offsets, Part, Share, TopicChannel, planned_at
 from gnsq_like.spark.staging.store import StagingError
 
 shares = st.integers(1, 8).flatmap(
@@ -47,22 +47,26 @@ offsets = st.builds(
 )
 
 
-@given(st.dictionaries(topic_channels, offsets, max_size=4), st.none() | topic_channels)
+@given(st.dictionaries(topic_channels, offsets, max_size=4), st.none() | topic_channels, st.integers(0, 2**60))
 def test_spark_hands_back_the_same_of_several_topics(
-    logs: dict[TopicChannel, Offset], only: TopicChannel | None
+    logs: dict[TopicChannel, Offset], only: TopicChannel | None, at_us: int
 ) -> None:
-    found = Offsets.from_dict(json.loads(json.dumps(Offsets(logs).to_dict(only))))
+    value = json.loads(json.dumps(Offsets(logs, at_us).to_dict(only)))
+    found = Offsets.from_dict(value)
+    assert planned_at(value) == at_us
     if only is not None and set(logs) == {only}:
         assert found == logs[only]
     else:
-        assert found == Offsets(logs)
+        assert found == Offsets(logs, at_us)
 
 
 @given(st.dictionaries(topic_channels, offsets, max_size=4), st.dictionaries(topic_channels, offsets, max_size=4))
 def test_a_batch_goes_on_with_its_logs_and_leaves_the_others(
     before: dict[TopicChannel, Offset], ends: dict[TopicChannel, Offset]
 ) -> None:
-    after = Offsets(before).after(ends).logs
+    end = Offsets(before, 1).after(ends, 2)
+    assert end.at_us == 2
+    after = end.logs
     assert set(after) == {*before, *ends}
     for of, offset in after.items():
         assert offset == ends[of] if of in ends else (offset.batch, offset.plan) == (before[of].batch, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 
 from gnsq_like.spark.options import COLUMNS  # noqa: E402
+from gnsq_like.spark.staging.offsets import Part, TopicChannel  # noqa: E402
 from gnsq_like.spark.staging.segments import RawMessage, Rows, decode_segment, encode_segment, ids_of  # noqa: E402
 from tests.support.spark_points import ADDRESS  # noqa: E402
 
@@ -32,9 +34,12 @@ def test_a_segment_holds_its_messages(given_messages: list[RawMessage]) -> None:
     assert ids_of(data) == [each[2] for each in given_messages]
 
 
-@given(messages, st.permutations(list(COLUMNS)).flatmap(lambda names: st.integers(1, 8).map(lambda n: names[:n])))
+PART = Part("log", 1, ADDRESS, 0, 20, of=TopicChannel("clicks", "spark"), seen_us=1_700_000_000_123_456)
+
+
+@given(messages, st.permutations(list(COLUMNS)).flatmap(lambda names: st.integers(1, 10).map(lambda n: names[:n])))
 def test_rows_have_the_columns_asked_for(given_messages: list[RawMessage], columns: list[str]) -> None:
-    rows = Rows(columns, "clicks", "spark", ADDRESS).of(encode_segment(given_messages))
+    rows = Rows(columns, PART).of(encode_segment(given_messages))
     assert rows.schema.names == columns
     expected = {
         "id": [each[2].decode("utf-8") if _is_text(each[2]) else None for each in given_messages],
@@ -44,6 +49,8 @@ def test_rows_have_the_columns_asked_for(given_messages: list[RawMessage], colum
         "topic": ["clicks"] * len(given_messages),
         "channel": ["spark"] * len(given_messages),
         "nsqd_address": [ADDRESS] * len(given_messages),
+        "seen_at": [datetime.fromtimestamp(1_700_000_000, UTC).replace(microsecond=123_456)] * len(given_messages),
+        "size": [len(each[3]) for each in given_messages],
     }
     for name in set(columns) & set(expected) - {"id"}:
         assert rows.column(name).to_pylist() == expected[name]
@@ -60,6 +67,9 @@ def _is_text(value: bytes) -> bool:
 
 
 def test_timestamps_are_microseconds_in_utc() -> None:
-    rows = Rows(["timestamp"], "", "", "").of(encode_segment([(1_700_000_000_123_456_789, 1, b"0" * 16, b"")]))
-    assert rows.schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
+    message = (1_700_000_000_123_456_789, 1, b"0" * 16, b"")
+    rows = Rows(["timestamp", "seen_at"], replace(PART, seen_us=0)).of(encode_segment([message]))
+    assert rows.schema.types == [pa.timestamp("us", tz="UTC")] * 2
     assert rows.column(0).to_pylist() == [datetime.fromtimestamp(1_700_000_000, UTC).replace(microsecond=123_456)]
+    # A batch that an earlier version has planned has no time.
+    assert rows.column(1).to_pylist() == [None]
