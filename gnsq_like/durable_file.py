@@ -35,15 +35,23 @@ def temporary_beside(path: str | os.PathLike[str]) -> str:
     return os.path.join(directory, f"{TEMPORARY_PREFIX}{name}.{secrets.token_hex(6)}.tmp")
 
 
-def write_file(path: str | os.PathLike[str], data: bytes | memoryview, *, mode: int = 0o666, sync: bool = True) -> None:
+def write_file(
+    path: str | os.PathLike[str],
+    data: bytes | memoryview,
+    *,
+    mode: int = 0o666,
+    sync: bool = True,
+    directory: int | None = None,
+) -> None:
     """Write a file that must not exist.
 
     :param mode: its permissions, reduced by the umask
     :param sync: whether to wait until the content is on disk
+    :param directory: the descriptor of the directory that a relative path begins in; None for the current one
     :raises OSError: if it cannot be written; no part of it remains
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, mode)
+    descriptor = os.open(path, flags, mode, dir_fd=directory)
     try:
         with naming(path):
             rest = memoryview(data)
@@ -52,7 +60,7 @@ def write_file(path: str | os.PathLike[str], data: bytes | memoryview, *, mode: 
             if sync:
                 os.fsync(descriptor)
     except BaseException:
-        remove_file(path)
+        remove_file(path, directory=directory)
         raise
     finally:
         os.close(descriptor)
@@ -79,33 +87,39 @@ def create_file(path: str | os.PathLike[str], data: bytes | memoryview, *, mode:
 
 
 def replace_file(
-    path: str | os.PathLike[str], data: bytes | memoryview, *, mode: int = 0o666, sync: bool = True
+    path: str | os.PathLike[str],
+    data: bytes | memoryview,
+    *,
+    mode: int = 0o666,
+    sync: bool = True,
+    directory: int | None = None,
 ) -> None:
     """Create a file with this content, or replace the existing one.
 
     :param sync: whether to wait for the disk; without it, a crash may leave the old content, but never a part
+    :param directory: as for :func:`write_file`
     :raises OSError: if it cannot be written; the old content remains, or the new one if only the last sync failed
     """
     temporary = temporary_beside(path)
-    write_file(temporary, data, mode=mode, sync=sync)
+    write_file(temporary, data, mode=mode, sync=sync, directory=directory)
     try:
-        os.replace(temporary, path)
+        os.replace(temporary, path, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError:
-        remove_file(temporary)
+        remove_file(temporary, directory=directory)
         raise
     if sync:
-        sync_directory(os.path.dirname(path))
+        sync_directory(os.path.dirname(path), directory=directory)
 
 
-def remove_file(path: str | os.PathLike[str]) -> None:
+def remove_file(path: str | os.PathLike[str], *, directory: int | None = None) -> None:
     """Remove a file, ignoring errors."""
     with suppress(OSError):
-        os.unlink(path)
+        os.unlink(path, dir_fd=directory)
 
 
-def sync_directory(path: str | os.PathLike[str]) -> None:
-    """Wait until the names in a directory are on disk; an empty path is the current directory."""
-    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_directory(path: str | os.PathLike[str], *, directory: int | None = None) -> None:
+    """Wait until the names in a directory are on disk; an empty path is the one that relative paths begin in."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
     try:
         with naming(path):
             os.fsync(descriptor)

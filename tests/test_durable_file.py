@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gnsq_like.durable_file import (
     TEMPORARY_PREFIX,
     create_file,
+    remove_file,
     replace_file,
     sync_directory,
     temporary_beside,
@@ -115,3 +116,17 @@ def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path: Path) -> No
     with files_no_larger_than(10), pytest.raises(OSError, match=r"\.kept\."):
         replace_file(path, b"x" * 100)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_may_begin_in_an_open_directory(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    descriptor = os.open(tmp_path / "first", os.O_RDONLY)
+    try:
+        (tmp_path / "first").rename(tmp_path / "renamed")
+        for content in (b"old", b"new"):
+            replace_file("file", content, directory=descriptor)
+        assert {path.name: path.read_bytes() for path in (tmp_path / "renamed").iterdir()} == {"file": b"new"}
+        remove_file("file", directory=descriptor)
+        assert list((tmp_path / "renamed").iterdir()) == []
+    finally:
+        os.close(descriptor)

@@ -12,6 +12,7 @@ from gnsq_like.cli.exits import run_service
 from gnsq_like.cli.logs import logs
 from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, Integer, Regex, option, switch
+from gnsq_like.own_files import NotOurs
 
 if TYPE_CHECKING:
     from gevent.event import Event
@@ -76,17 +77,21 @@ def to_file(
     hang_up = Event()
 
     def run(stop: Event) -> None:
-        archive_topics(
-            Source(**reading),
-            FilePlan(**naming),
-            stop=stop,
-            channel=channel,
-            topics=topics,
-            pattern=topic_pattern,
-            topic_refresh=topic_refresh,
-            lookupd_timeout=http_client_request_timeout,
-            lookupd_connect_timeout=http_client_connect_timeout,
-            hang_up=hang_up,
-        )
+        try:
+            archive_topics(
+                Source(**reading),
+                FilePlan(**naming),
+                stop=stop,
+                channel=channel,
+                topics=topics,
+                pattern=topic_pattern,
+                topic_refresh=topic_refresh,
+                lookupd_timeout=http_client_request_timeout,
+                lookupd_connect_timeout=http_client_connect_timeout,
+                hang_up=hang_up,
+            )
+        except NotOurs as exc:
+            advice = "give --output-dir and --work-dir directories in which only you may write"
+            raise click.ClickException(f"{exc.filename}: {exc.strerror}; {advice}") from None
 
     run_service(run, on_hup=hang_up.set)

@@ -29,6 +29,7 @@ from tests.support.tools import (
     running_tool,
     unfinished,
 )
+from tests.support.users import as_nobody, needs_root, shared_directory
 
 pytestmark = pytest.mark.commands
 
@@ -299,11 +300,33 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
         fill(nsqd, "t", [b"x"], "nsq_to_file")
         done = run_tool("to-file", "--topic=t", *flags(nsqd, tmp_path / "file" / "out"))
         assert done.returncode == 1
-        assert (
-            done.stderr.decode().splitlines()[-1]
-            == f"Error: {tmp_path}/file/out/.to-file-{os.getuid()}: Not a directory"
-        )
+        assert done.stderr.decode().splitlines()[-1] == f"Error: {tmp_path}/file/out: Not a directory"
         assert unfinished(nsqd, "t", "nsq_to_file") == 1
+
+
+@pytest.mark.parametrize(
+    ("planted", "more"),
+    [
+        (".to-file-0", []),
+        ("t.log", ["--filename-format=<TOPIC>.log"]),
+        (".upload", ["--work-dir={}", "--output-dir=file:///nowhere"]),
+    ],
+)
+@needs_root
+def test_what_another_user_put_there_is_refused(planted: str, more: list[str], tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "file").write_bytes(b"no newline")
+    with running_nsqd() as nsqd, shared_directory() as shared:
+        fill(nsqd, "t", [b"x"], "nsq_to_file")
+        is_file = planted == "t.log"
+        as_nobody("ln", "-s", tmp_path / "private" / ("file" if is_file else ""), shared / planted)
+        done = run_tool("to-file", "--topic=t", *flags(nsqd, shared, *(each.format(shared) for each in more)))
+        assert done.returncode == 1
+        said = done.stderr.decode().splitlines()[-1]
+        assert said.startswith(f"Error: {shared}/{planted}: it is a link")
+        assert "--work-dir" in said
+        assert unfinished(nsqd, "t", "nsq_to_file") == 1
+    assert files_below(tmp_path) == {"private/file": b"no newline"}
 
 
 def test_it_waits_for_nsqlookupds_and_topics(tmp_path: Path) -> None:

@@ -172,10 +172,11 @@ def _keep_uploading(output: UploadedTo, threads: ThreadPool, stop: Event) -> Non
 
 def _upload_rest(output: UploadedTo, threads: ThreadPool) -> bool:
     """Upload all closed files; whether that succeeded. May switch."""
-    for path in threads.call(lambda _: list(output.waiting()), None):
-        try:
-            threads.call(output.upload, path)
-        except Exception as exc:  # each store has its own
-            logger.warning("cannot upload %s, which stays: %s: %s", path, type(exc).__name__, exc)
-            return False
+    name = "the files that wait"
+    try:
+        for name in threads.call(lambda _: list(output.waiting()), None):
+            threads.call(output.upload, name)
+    except Exception as exc:  # each store has its own
+        logger.warning("cannot upload %s, which stays: %s: %s", name, type(exc).__name__, exc)
+        return False
     return True

@@ -1,8 +1,11 @@
 """One topic's files: opened, written, rotated, synced and closed as docs/internals 6.1 says. Every method blocks.
 
-A file is noted before it is opened, so that a later run finds what this one did not close (``leftovers``). Whoever has
-a file open holds a shared lock on it, so that it is not taken for a leftover. Its name, and those of directories made
-for it, are on disk before the first sync returns.
+A file is noted before it is made, and again when it is open and before its first byte, so that a later run finds what
+this one did not close (``leftovers``). Whoever has a file open holds a shared lock on it, so that it is not taken for a
+leftover. Its name, and those of directories made for it, are on disk before the first sync returns.
+
+No link is followed below the directory of files, and where others may write, a file that may be theirs is refused
+(``own_files``): the default directory is /tmp.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from gnsq_like.durable_file import naming, sync_directory
+from gnsq_like.durable_file import naming
+from gnsq_like.own_files import directory_below, open_own
 from gnsq_like.runtime.native import wall_clock
-from gnsq_like.tools.to_file.leftovers import OpenFiles
+from gnsq_like.tools.to_file.leftovers import Note, OpenFiles
 from gnsq_like.tools.to_file.members import Compressor, new_member
 from gnsq_like.tools.to_file.outputs import Output
 from gnsq_like.tools.to_file.plan import FilePlan, with_revision
@@ -24,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 #: Bytes that are compressed or written at once.
 _BLOCK_BYTES = 1024 * 1024
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class LogFile:
@@ -43,9 +48,10 @@ class LogFile:
         #: The current name, with <REV> left in it, and its number.
         self._name = ""
         self._revision = 0
-        #: Of the file that is open; -1 for none. Its name is relative to the plan's directory.
+        #: Of the file that is open; -1 for none.
         self._descriptor = -1
-        self._file_name = ""
+        #: Its note; its name is relative to the plan's directory.
+        self._note = Note("")
         self._opened_at = 0.0
         #: Bytes by which the size is judged: those of the file when it was opened, and those written to it since.
         self._size = 0
@@ -114,13 +120,13 @@ class LogFile:
             # An empty file is not a compressed one.
             self._member = new_member(self._plan.compression, self._plan.compression_level)
         self.sync()
-        descriptor, self._descriptor = self._descriptor, -1
-        os.close(descriptor)
-        self._output.take(self._path, self._name, self._revision)
-        self._notes.remove(self._file_name)
+        # While it is locked, so that no other process takes it for a leftover.
+        self._output.take(self._note.name, self._name, self._revision)
+        self._notes.remove(self._note)
+        self.abandon()
 
     def abandon(self) -> None:
-        """Close the file as it is, without syncing; for the end after an error."""
+        """Close the file as it is, without syncing and without handing it to the output."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -149,29 +155,42 @@ class LogFile:
         if self._plan.moves and self._output.exists(name):
             return False
         path = os.path.join(self._plan.directory, name)
-        made = make_directories(os.path.dirname(path))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-        flags |= os.O_EXCL if self._plan.is_exclusive else os.O_APPEND
-        if self._plan.is_exclusive and os.path.lexists(path):
-            return False
-        # Before the file, so that there is no moment in which a crash leaves a file without a note.
-        self._notes.add(name)
-        try:
-            descriptor = os.open(path, flags, 0o666)
-        except FileExistsError:  # another process was faster, and has noted it, too
-            return False
-        with suppress(OSError):  # some file systems have no locks
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        size = os.fstat(descriptor).st_size
-        if self._plan.rotate_size and size > self._plan.rotate_size:
-            os.close(descriptor)
-            self._notes.remove(name)
-            return False
-        for directory in {os.path.dirname(path), *made}:
-            sync_directory(directory)
+        with directory_below(self._plan.directory, os.path.dirname(name)) as directory:
+            made = not os.path.lexists(path)
+            if made:
+                self._notes.add(Note(name))
+            elif self._plan.is_exclusive:
+                return False
+            flags = _FLAGS | os.O_CREAT | os.O_EXCL if made else _FLAGS
+            try:
+                descriptor = open_own(path, flags, directory=directory)
+            except (FileExistsError, FileNotFoundError):  # another process was faster
+                return self._open(name)
+            try:
+                with suppress(OSError):  # some file systems have no locks
+                    fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits for another process that recovers it
+                if not self._is_in_place(descriptor, path, directory):
+                    os.close(descriptor)
+                    return self._open(name)
+                note = Note.of(name, descriptor, directory, made=made)
+                if self._plan.rotate_size and note.size > self._plan.rotate_size:
+                    os.close(descriptor)
+                    return False
+                self._notes.add(note)
+                os.fsync(directory)
+            except BaseException:
+                os.close(descriptor)
+                raise
         logger.info("[%s] opening %s", self._topic, path)
-        self._descriptor, self._file_name, self._size = descriptor, name, size
+        self._descriptor, self._note, self._size = descriptor, note, note.size
         return True
+
+    def _is_in_place(self, descriptor: int, path: str, directory: int) -> bool:
+        """Whether an open file has the name by which it was opened."""
+        with suppress(FileNotFoundError):
+            named = os.stat(os.path.basename(path), dir_fd=directory, follow_symlinks=False)
+            return os.path.samestat(named, os.fstat(descriptor))
+        return False
 
     def _write(self, block: list[bytes], size: int) -> None:
         if not block:
@@ -191,16 +210,4 @@ class LogFile:
 
     @property
     def _path(self) -> str:
-        return os.path.join(self._plan.directory, self._file_name)
-
-
-def make_directories(path: str) -> list[str]:
-    """Make a directory and its parents; returns the directories in which one was made."""
-    missing = []
-    while path and not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for each in reversed(missing):
-        with suppress(FileExistsError):
-            os.mkdir(each, 0o770)
-    return [os.path.dirname(each) or "." for each in missing]
+        return os.path.join(self._plan.directory, self._note.name)

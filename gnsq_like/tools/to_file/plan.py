@@ -15,6 +15,8 @@ REV = "<REV>"
 DATETIME = "<DATETIME>"
 #: The directives of a datetime format; anything else stands for itself, as in NSQ's own.
 _DIRECTIVES = frozenset("BbmAadHIMSYypZz")
+#: How parts of a name are written that would lead to another directory: topics may have these names. No topic has a %.
+_WRITTEN = {".": "%2E", "..": "%2E%2E"}
 
 
 def is_url(path: str) -> bool:
@@ -61,6 +63,8 @@ class FilePlan:
         if self.has_revisions and REV not in self.filename_format:
             reason = f"{REV} is missing, which compression, rotation, a work dir and stores need"
             raise InvalidOption("filename_format", self.filename_format, reason)
+        if not {".", ".."}.isdisjoint(self.template("topic").split("/")):
+            raise InvalidOption("filename_format", self.filename_format, "it must not leave the directory")
         if is_url(self.output_dir) and not self.work_dir:
             raise InvalidOption("work_dir", "", f"files for {self.output_dir} need one until they are uploaded")
         if is_url(self.work_dir):
@@ -91,14 +95,15 @@ class FilePlan:
         host = platform.node()
         short = host.split(".")[0]
         identifier = (self.host_identifier or short).replace("<SHORT_HOST>", short).replace("<HOSTNAME>", host)
-        name = self.filename_format if self.has_revisions else self.filename_format.replace(REV, "")
+        name = os.path.normpath(self.filename_format if self.has_revisions else self.filename_format.replace(REV, ""))
         name = name.replace("<TOPIC>", topic).replace("<HOST>", identifier).replace("<PID>", str(os.getpid()))
         suffix = COMPRESSIONS[self.compression].suffix if self.compression else ""
         return name if name.endswith(suffix) else name + suffix
 
     def dated(self, template: str, now: float) -> str:
-        """The name at a time, in which <REV> is left."""
-        return template.replace(DATETIME, format_time(self.datetime_format, now))
+        """The name at a time, in which <REV> is left: relative to the directory, which it does not leave."""
+        name = template.replace(DATETIME, format_time(self.datetime_format, now))
+        return "/".join(_WRITTEN.get(part, part) for part in name.split("/") if part)
 
 
 def format_time(layout: str, now: float) -> str:

@@ -1,0 +1,153 @@
+"""Opens files where other users may write, as in /tmp, and refuses what they may have put there.
+
+The directory that somebody chose may be reached by links. Below it no link is followed: each part of a path is opened
+relative to the one before it. Files are opened, linked and removed relative to the descriptor of their directory, so
+that nothing can be exchanged between a check and what relies on it.
+
+A private directory has mode 0700, and all that is in it is ours. One that others could write into keeps the sticky bit
+as a mark until its content has been dealt with, so that a crash in between does not make it trusted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from gnsq_like.durable_file import sync_directory
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+#: What an open that follows no link reports for one: Linux's, and FreeBSD's.
+_LINK = (errno.ELOOP, errno.EMLINK)
+#: What it reports for a pipe that nobody reads, for a socket, and for a directory.
+_NO_FILE = (errno.ENXIO, errno.EOPNOTSUPP, errno.EISDIR)
+#: Of a directory of ours alone.
+_PRIVATE = 0o700
+
+
+class NotOurs(PermissionError):
+    """A file or directory that another user may have put there."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(errno.EPERM, reason, path)
+
+
+def others_may_write(directory: os.stat_result) -> bool:
+    """Whether users other than this process's and root may make and remove names in a directory. Pure."""
+    return directory.st_uid not in (os.geteuid(), 0) or bool(directory.st_mode & 0o022)
+
+
+def why_not_ours(file: os.stat_result) -> str:
+    """Why a file may be another user's, or lead to one; empty if it is ours. Pure."""
+    if not stat.S_ISREG(file.st_mode):
+        return "it is not a regular file"
+    if file.st_uid != os.geteuid():
+        return "it belongs to another user"
+    return "" if file.st_nlink == 1 else f"it has {file.st_nlink} links"
+
+
+@contextmanager
+def directory_below(root: str, name: str = "", *, make: bool = True, mode: int = 0o770) -> Iterator[int]:
+    """Context manager with the descriptor of a directory.
+
+    :param root: may be reached by links
+    :param name: its name below the root; empty for the root itself
+    :param make: whether to make what is missing; it is on disk then
+    :param mode: of directories that are made below the root, reduced by the umask
+    :raises NotOurs: a part of the name is a link, or no directory
+    """
+    path = root or "."
+    if make:
+        _make_root(path)
+    descriptor = os.open(path, _DIRECTORY)
+    try:
+        for part in filter(None, name.split("/")):
+            path = os.path.join(path, part)
+            below = _step(descriptor, part, path, mode if make else None)
+            os.close(descriptor)
+            descriptor = below
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _make_root(path: str) -> None:
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    if parent:
+        _make_root(parent)
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o770)
+        sync_directory(parent)
+
+
+def _step(descriptor: int, part: str, path: str, mode: int | None) -> int:
+    if part in (".", ".."):
+        raise NotOurs(path, "it leaves its directory")
+    try:
+        if mode is not None:
+            with suppress(FileExistsError):
+                os.mkdir(part, mode, dir_fd=descriptor)
+                os.fsync(descriptor)
+        return os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+    except OSError as exc:
+        if exc.errno in (*_LINK, errno.ENOTDIR):
+            raise NotOurs(path, "it is a link, or no directory") from None
+        exc.filename = path
+        raise
+
+
+@contextmanager
+def private_directory(root: str, name: str, *, make: bool = True) -> Iterator[tuple[int, bool]]:
+    """Context manager with the descriptor of a directory that only this user may use; wider rights are taken away.
+
+    Beside it, whether others could write there. If so, its content is not to be trusted, now and at the next call,
+    until it has been dealt with and :func:`trust` was called.
+
+    :raises NotOurs: it is another user's, or a link
+    """
+    with directory_below(root, name, make=make, mode=_PRIVATE) as descriptor:
+        state = os.fstat(descriptor)
+        if state.st_uid != os.geteuid():
+            raise NotOurs(os.path.join(root, name), "it belongs to another user")
+        is_wide = bool(state.st_mode & (0o022 | stat.S_ISVTX))
+        if is_wide or state.st_mode & 0o077:
+            os.fchmod(descriptor, _PRIVATE | stat.S_ISVTX if is_wide else _PRIVATE)
+        yield descriptor, is_wide
+
+
+def trust(directory: int) -> None:
+    """All that was in a private directory, perhaps from others, has been dealt with."""
+    os.fchmod(directory, _PRIVATE)
+
+
+def open_own(path: str, flags: int, mode: int = 0o666, *, directory: int | None = None) -> int:
+    """Open a file; where others may write, only one that is regular, ours, and has one link.
+
+    :param flags: as for ``os.open``; where others may write, O_NOFOLLOW and O_NONBLOCK are added
+    :param directory: the descriptor of its directory; None for that in the path
+    :raises NotOurs: it is refused
+    """
+    if directory is None:
+        with directory_below(os.path.dirname(path), make=False) as descriptor:
+            return open_own(path, flags, mode, directory=descriptor)
+    is_shared = others_may_write(os.fstat(directory))
+    if is_shared:
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would wait for its other end
+    try:
+        descriptor = os.open(os.path.basename(path), flags | os.O_CLOEXEC, mode, dir_fd=directory)
+    except OSError as exc:
+        if exc.errno in _LINK:
+            raise NotOurs(path, "it is a link") from None
+        if is_shared and exc.errno in _NO_FILE:
+            raise NotOurs(path, "it is not a regular file") from None
+        exc.filename = path
+        raise
+    reason = why_not_ours(os.fstat(descriptor)) if is_shared else ""
+    if reason:
+        os.close(descriptor)
+        raise NotOurs(path, f"{reason}, and other users may write in its directory")
+    return descriptor
