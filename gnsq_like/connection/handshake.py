@@ -25,8 +25,9 @@ from gnsq_like.options import (
     secret_fault,
 )
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.transport.dial import dial
 from gnsq_like.transport.layered import CodecStack, LayeredTransport
-from gnsq_like.transport.tcp import TcpTransport, dial
+from gnsq_like.transport.tcp import TcpTransport
 from gnsq_like.wire.negotiated import Negotiated
 from gnsq_like.wire.session import AuthRequired, Broken, Event, Identified, Session, Upgrade
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401 - getaddrinfo imports it; in a child forked meanwhile, the import would never end
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import gevent
-from gevent import monkey, socket
+from gevent import socket
 
-from gnsq_like.addresses import Address
-from gnsq_like.errors import ConnectionFailed
 from gnsq_like.runtime.timer import LEAST_TIMEOUT
 
 #: Bytes per read. Larger reads cost more (a fresh allocation each) than they save.
@@ -21,15 +17,9 @@ READ_BYTES = 64 * 1024
 #: libev's and libuv's event mask for "readable".
 _READABLE = 1
 
-#: Errors of a dial. UnicodeError: a name that DNS cannot encode, such as "foo..bar" or one with a label over 63
-#: characters. RuntimeError: the resolver's thread cannot be started, as at the interpreter's exit.
-_FAILURES = (OSError, UnicodeError, RuntimeError)
-
-_getaddrinfo = monkey.get_original("socket", "getaddrinfo")
-
 
 class TcpTransport:
-    """A connected stream socket; made by :func:`dial`."""
+    """A connected stream socket; made by :func:`~gnsq_like.transport.dial.dial`."""
 
     #: Bytes that ``send_now`` accepted and the kernel did not; always 0 here.
     unsent = 0
@@ -133,68 +123,3 @@ class TcpTransport:
         if watcher is not None:
             watcher.stop()
             watcher.close()
-
-
-def dial(address: Address, timeout: float) -> TcpTransport:
-    """Connect to ``address`` within ``timeout`` seconds, trying all addresses its name resolves to. May switch.
-
-    :raises ConnectionFailed: if none accepts the connection
-    """
-    deadline = time.monotonic() + timeout
-    if address.path:
-        return _connect(socket.AF_UNIX, address.path, address, deadline)
-    failure: ConnectionFailed | None = None
-    for family, _, _, _, target in _resolve(address, timeout):
-        try:
-            return _connect(family, target, address, deadline)
-        except ConnectionFailed as exc:
-            failure = exc
-    raise failure or ConnectionFailed(str(address), "its name resolves to no address")
-
-
-def _resolve(address: Address, timeout: float) -> Any:
-    try:
-        # A numeric address needs no resolver, which gevent runs in threads.
-        return _getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
-    except OSError:
-        pass
-    except UnicodeError as exc:
-        raise ConnectionFailed(str(address), f"its name cannot be resolved: {_reason(exc)}") from exc
-    try:
-        with gevent.Timeout(timeout) as mine:
-            return socket.getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM)
-    except gevent.Timeout as exc:
-        if exc is not mine:  # the caller's
-            raise
-        raise ConnectionFailed(str(address), f"its name was not resolved within {timeout:g} s") from exc
-    except _FAILURES as exc:
-        raise ConnectionFailed(str(address), f"its name cannot be resolved: {_reason(exc)}") from exc
-
-
-def _connect(family: int, target: Any, address: Address, deadline: float) -> TcpTransport:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise ConnectionFailed(str(address), "the time to connect is over")
-    try:
-        sock = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as exc:  # no file descriptors are left, or the family is switched off
-        raise ConnectionFailed(str(address), _reason(exc)) from exc
-    try:
-        sock.settimeout(max(left, LEAST_TIMEOUT))
-        sock.connect(target)
-        sock.settimeout(None)
-        if family != socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except _FAILURES as exc:
-        sock.close()
-        raise ConnectionFailed(str(address), _reason(exc)) from exc
-    except BaseException:
-        sock.close()
-        raise
-    return TcpTransport(sock)
-
-
-def _reason(exc: Exception) -> str:
-    if isinstance(exc, TimeoutError):
-        return "no answer in time"
-    return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__

@@ -3,101 +3,17 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 
 import gevent
 import pytest
 from gevent import socket
 
-from gnsq_like.addresses import parse_address
-from gnsq_like.errors import ConnectionFailed
 from gnsq_like.server.shared.turn import give_way
-from gnsq_like.transport.tcp import READ_BYTES, TcpTransport, dial
+from gnsq_like.transport.tcp import READ_BYTES, TcpTransport
 from tests.support.daemons import wait_for
-from tests.support.nsqds import nowhere
-from tests.support.peer import PATIENCE, scripted_nsqd
-from tests.support.processes import no_descriptors
+from tests.support.peer import PATIENCE
 from tests.support.scripts import run_script
-
-
-def test_every_address_of_a_name_is_tried() -> None:
-    with scripted_nsqd("127.0.0.1") as server:  # where localhost is ::1 as well, nothing listens there
-        transport = dial(parse_address(server.address.replace("127.0.0.1", "localhost")), PATIENCE)
-        assert server.accept().sock.getpeername() == transport._sock.getsockname()
-        transport.close()
-
-
-def test_nothing_listens() -> None:
-    with pytest.raises(ConnectionFailed, match="refused"):
-        dial(parse_address(nowhere()), PATIENCE)
-
-
-def test_no_descriptors_are_left() -> None:
-    address = parse_address(nowhere())
-    with no_descriptors(os.getpid()), pytest.raises(ConnectionFailed, match="Too many open files"):
-        dial(address, PATIENCE)
-
-
-def test_no_time_is_left() -> None:
-    with scripted_nsqd() as server, pytest.raises(ConnectionFailed, match="the time to connect is over"):
-        dial(parse_address(server.address), 0.0)
-
-
-def test_a_name_that_nobody_knows() -> None:
-    with pytest.raises(ConnectionFailed, match="resolved"):
-        dial(parse_address("no-such-host.invalid:4150"), PATIENCE)
-
-
-@pytest.mark.parametrize("host", ["foo..bar", "x" * 64 + ".example"])
-def test_a_name_that_cannot_be_written_in_dns(host: str) -> None:
-    with pytest.raises(ConnectionFailed, match="cannot be resolved") as caught:
-        dial(parse_address(f"{host}:4150"), PATIENCE)
-    assert isinstance(caught.value.__cause__, UnicodeError)
-
-
-def test_a_resolver_that_can_start_no_thread() -> None:
-    """As at the interpreter's exit; here no thread is to be had because each would need too much memory."""
-    caught: list[Exception] = []
-
-    def work() -> None:
-        before = threading.stack_size(1 << 46)
-        try:
-            dial(parse_address("localhost:1"), PATIENCE)
-        except Exception as exc:
-            caught.append(exc)
-        finally:
-            threading.stack_size(before)
-            gevent.get_hub().destroy(destroy_loop=True)
-
-    thread = threading.Thread(target=work)  # so that its hub has no thread yet that resolves
-    thread.start()
-    thread.join(PATIENCE)
-    [error] = caught
-    assert isinstance(error, ConnectionFailed)
-    assert isinstance(error.__cause__, RuntimeError)
-
-
-@pytest.fixture
-def no_resolver() -> Iterator[None]:
-    """All threads that could ask DNS are busy."""
-    pool, free = gevent.get_hub().threadpool, threading.Event()
-    busy = [pool.spawn(free.wait) for _ in range(pool.maxsize)]
-    yield
-    free.set()
-    gevent.joinall(busy, timeout=PATIENCE)
-
-
-def test_a_timeout_of_the_caller_passes_through_the_resolver(no_resolver: None) -> None:
-    with pytest.raises(gevent.Timeout) as caught, gevent.Timeout(0.05) as theirs:
-        dial(parse_address("localhost:1"), PATIENCE)
-    assert caught.value is theirs
-
-
-def test_a_resolver_that_does_not_answer(no_resolver: None) -> None:
-    with pytest.raises(ConnectionFailed, match="not resolved within"):
-        dial(parse_address("localhost:1"), 0.05)
-
 
 Pair = tuple[TcpTransport, socket.socket]
 

@@ -1,0 +1,132 @@
+"""Connecting to an address. A name may have several: each but the first gets a head start over the next
+(RFC 8305, "happy eyeballs"), so that one whose packets are swallowed costs a quarter of a second."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gevent
+from gevent import socket
+from gevent.event import Event
+
+from gnsq_like.addresses import Address, join_host_port
+from gnsq_like.errors import ConnectionFailed
+from gnsq_like.runtime.timer import LEAST_TIMEOUT
+from gnsq_like.transport.resolve import resolve
+from gnsq_like.transport.tcp import TcpTransport
+
+#: Seconds after which the next address is tried beside those that have not answered; RFC 8305's.
+HEAD_START = 0.25
+
+#: Errors of a dial. UnicodeError: a name that DNS cannot encode, such as "foo..bar" or one with a label over 63
+#: characters. RuntimeError: the resolver's thread cannot be started, as at the interpreter's exit.
+_FAILURES = (OSError, UnicodeError, RuntimeError)
+
+
+def dial(address: Address, timeout: float) -> TcpTransport:
+    """Connect to ``address`` within ``timeout`` seconds, trying all addresses its name resolves to. May switch.
+
+    :raises ConnectionFailed: if none accepts the connection
+    """
+    deadline = time.monotonic() + timeout
+    if address.path:
+        targets = [(socket.AF_UNIX, address.path)]
+    else:
+        targets = [(family, target) for family, _, _, _, target in _resolve(address, timeout)]
+    if not targets:
+        raise ConnectionFailed(str(address), "its name resolves to no address")
+    if time.monotonic() >= deadline:
+        raise ConnectionFailed(str(address), "the time to connect is over")
+    attempts = [_Attempt(*target, deadline) for target in targets]
+    winner = attempts[0].make() if len(attempts) == 1 else _race(attempts)
+    if winner is not None:
+        return TcpTransport(winner)
+    if len(attempts) == 1:
+        raise ConnectionFailed(str(address), _reason(attempts[0].failure)) from attempts[0].failure
+    reasons = "; ".join(f"{attempt.shown}: {_reason(attempt.failure)}" for attempt in attempts)
+    raise ConnectionFailed(str(address), reasons) from attempts[-1].failure
+
+
+def _resolve(address: Address, timeout: float) -> Any:
+    try:
+        return resolve(address.host, address.port, timeout)
+    except TimeoutError as exc:
+        raise ConnectionFailed(str(address), f"its name was not resolved: {exc}") from exc
+    except _FAILURES as exc:
+        raise ConnectionFailed(str(address), f"its name cannot be resolved: {_reason(exc)}") from exc
+
+
+class _Attempt:
+    """Connecting to one of a name's addresses."""
+
+    def __init__(self, family: int, target: Any, deadline: float) -> None:
+        self._family = family
+        self._target = target
+        self._deadline = deadline
+        #: Why there is no connection.
+        self.failure: Exception | None = None
+
+    @property
+    def shown(self) -> str:
+        """The address, for an error."""
+        return join_host_port(*self._target[:2])
+
+    def make(self) -> Any:
+        """The connected socket; None if it failed. May switch."""
+        sock = None
+        try:
+            sock = socket.socket(self._family, socket.SOCK_STREAM)
+            sock.settimeout(max(self._deadline - time.monotonic(), LEAST_TIMEOUT))
+            sock.connect(self._target)
+            sock.settimeout(None)
+            if self._family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except BaseException as exc:
+            if sock is not None:
+                sock.close()
+            if not isinstance(exc, _FAILURES):
+                raise
+            self.failure = exc
+            return None
+        return sock
+
+
+def _race(attempts: list[_Attempt]) -> Any:
+    """The socket of the first attempt that succeeds; None if all fail. May switch."""
+    won: list[Any] = []
+    changed = Event()
+
+    def run(attempt: _Attempt) -> None:
+        sock = attempt.make()
+        if sock is not None:
+            won.append(sock)
+
+    waiting = iter(attempts)
+    running = []
+    winner = None
+    try:
+        while not won:
+            following = next(waiting, None)
+            if following is not None:
+                running.append(gevent.spawn(run, following))
+                running[-1].rawlink(lambda _: changed.set())
+            elif all(each.ready() for each in running):
+                return None
+            changed.clear()
+            changed.wait(HEAD_START if following is not None else None)
+        winner = won[0]
+        return winner
+    finally:
+        try:
+            gevent.killall(running)
+        finally:
+            for sock in won:
+                if sock is not winner:
+                    sock.close()
+
+
+def _reason(exc: Exception | None) -> str:
+    if isinstance(exc, TimeoutError):
+        return "no answer in time"
+    return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
