@@ -3,14 +3,10 @@
 Reader, Producer and the Spark source build on it. It reports to its owner by callbacks: it answers heartbeats, passes
 on the messages of each read as one list, and detects a dead peer.
 
-The caller of :meth:`Connection.connect` dials and negotiates. After that the hub calls ``_take_in`` whenever nsqd has
-sent something; a greenlet that waits for it would cost two switches for each answer. Writes belong to the outbox.
-Whatever ends a connection calls ``end``, so that it ends in one place: ``_tear_down``, in a greenlet of its own.
-
-A signal handler may raise anywhere here. The rule is: what interrupts code that changes the session, the outbox or the
-transport ends the connection, so that its owner makes another, and is raised (``publish``, ``_take_in``,
-``Outbox.put``, ``Outbox.flush``); and what it may have kept from being done at all is done a second later (``_look``,
-``Liveness``).
+The caller of :meth:`Connection.connect` dials and negotiates. After that one greenlet reads (``_read``): it waits for
+input, processes it, and tears the connection down at last. Writes belong to the outbox. Whatever ends a connection
+calls ``end``, which shuts the socket down; that wakes the reader, so a connection ends in one place. What escapes while
+session, outbox or transport change ends the connection, too, and its owner makes another.
 
 The end, in order: 1. no further command is accepted; 2. the socket is closed; 3. unanswered commands get their error;
 4. ``on_close`` is called, once.
@@ -43,6 +39,7 @@ from gnsq_like.errors import (
 )
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.runtime import owner
+from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.hub_calls import InnerGreenlet
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.user_code import check_callables
@@ -73,7 +70,7 @@ def _ignore(*_: object) -> None: ...
 
 
 def _log(connection: Connection, error: NsqdError) -> None:
-    logger.info("nsqd at %s: %s", connection.address, error)
+    log_soon(logger.info, "nsqd at %s: %s", connection.address, error)
 
 
 class Life(enum.Enum):
@@ -82,9 +79,8 @@ class Life(enum.Enum):
     NEW = "not connected"
     CONNECTING = "connecting"
     OPEN = "open"
-    #: A greenlet is about to end it, or has to do so again, because on_close has raised.
+    #: Its socket is shut down, which wakes its reader.
     ENDING = "ending"
-    ENDING_AGAIN = "ending again"
     CLOSED = "closed"
     #: It belongs to the parent of this process, or its thread has ended: nothing of it runs here.
     LET_GO = "let go"
@@ -95,12 +91,10 @@ _NEXT = {
     Life.NEW: {Life.CONNECTING, Life.ENDING},
     Life.CONNECTING: {Life.OPEN, Life.ENDING},
     Life.OPEN: {Life.ENDING, Life.LET_GO},
-    Life.ENDING: {Life.ENDING_AGAIN, Life.CLOSED, Life.LET_GO},
-    Life.ENDING_AGAIN: {Life.CLOSED, Life.LET_GO},
+    Life.ENDING: {Life.CLOSED, Life.LET_GO},
     Life.CLOSED: set(),
     Life.LET_GO: set(),
 }
-_ENDING = (Life.ENDING, Life.ENDING_AGAIN)
 
 
 class Connection:
@@ -119,10 +113,9 @@ class Connection:
         second after SUB
     :param on_error: called with (connection, error) when nsqd reports that a FIN, REQ or TOUCH failed; without it, that
         is logged
-    :param on_close: called with (connection, error) when the connection has ended; error is None after :meth:`close`;
-        once more if it raises
+    :param on_close: called with (connection, error) when the connection has ended; error is None after :meth:`close`
 
-    ``on_messages`` and ``on_answers`` run in the hub, the others in a greenlet; none may switch greenlets.
+    They run in the connection's reader greenlet; none may switch greenlets.
     """
 
     def __init__(
@@ -163,8 +156,8 @@ class Connection:
         self.error: NSQError | None = None
         #: nsqd's error for a publish, which ends the connection.
         self.refusal: NsqdError | None = None
-        #: The greenlet that ends it.
-        self._ending: Any = None
+        #: The greenlet that reads.
+        self._reader: Any = None
         #: The following three are set by connect(), before it is OPEN.
         self._transport: TcpTransport | LayeredTransport
         self._outbox: Outbox
@@ -213,11 +206,11 @@ class Connection:
         self._liveness = Liveness(
             loop, transport, self._outbox, options, lambda: self.last_received_at, self.end, self._look
         )
+        self._reader = InnerGreenlet.spawn(self._read)  # first: whatever happens from now on, it ends the connection
         self._enter(Life.OPEN)
-        self._liveness.start()  # not earlier: nothing would stop it if a signal handler raised
+        self._liveness.start()
         owner.register(self, Connection.let_go)
         self._take_in(handshake.early)
-        transport.watch(self._take_in)
         return self.negotiated
 
     def close(self) -> None:
@@ -229,31 +222,26 @@ class Connection:
         if self.alive:
             self._outbox.flush()
         self.end(None)
-        if self._ending is not None and gevent.getcurrent() not in (self._ending, gevent.get_hub()):
-            self._ending.join()
+        if self._state is Life.ENDING and gevent.getcurrent() not in (self._reader, gevent.get_hub()):
+            self._reader.join()
 
     def end(self, why: BaseException | str | None, doing: str = "") -> None:
-        """Have a greenlet end the connection. Never switches."""
+        """Have the reader end the connection. Never switches."""
         error = None if why is None else lost_by(self.address, why, doing)
-        was_open = self._state is Life.OPEN
         if self._enter(Life.ENDING):
             self.error = error
-            if was_open:
-                self._ending = InnerGreenlet.spawn(self._tear_down)
-            else:
+            if self._reader is None:
                 self._enter(Life.CLOSED)
+            else:
+                self._outbox.close()
+                self._transport.shut()
 
     def _look(self) -> None:
-        """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
-        if self._state in _ENDING:
-            self._ending = InnerGreenlet.spawn(self._tear_down)
-        elif self.alive and self._outbox.closed:
-            self.end("writing was interrupted")
-        elif self.alive:
-            if not self._transport.is_watched:
-                self._transport.watch(self._take_in)
-            if self._session.state in _CONSUMING:
-                self._on_answers(self)
+        """Once a second. Never switches."""
+        if self._reader.dead:
+            self._end_now()
+        elif self.alive and self._session.state in _CONSUMING:
+            self._on_answers(self)
 
     def let_go(self, loop_lives: bool) -> None:
         """Close the descriptor and nothing else, in a forked child or after the end of its thread. Never switches.
@@ -267,29 +255,32 @@ class Connection:
             watching.close()
         self._transport.abandon(loop_lives)
 
-    def _tear_down(self) -> None:
-        """The end of the connection. Never switches."""
-        if self._state not in _ENDING:
-            return
-        self._outbox.close()
+    def _end_now(self) -> None:
+        """The end of the connection, in its reader. Never switches."""
+        self.end("its greenlet was killed")
+        if self._state is not Life.ENDING:
+            return  # it was let go
         self._transport.close()
         failure = self.error or ConnectionLost(self.address, "it was closed")
-        unanswered = self._session.unanswered
-        while unanswered:  # one by one: a signal handler that raises loses one at most
-            reply = unanswered[0]
-            del unanswered[0]
+        for reply in self._session.abandon():
             reply.failed(not_answered(self.address, failure, reply.end <= self._outbox.sent_count))
-        self._session.abandon()
         try:
             self._on_close(self, self.error)
-        except Exception:
-            logger.exception("connection to %s: on_close raised", self.address)
-            if self._enter(Life.ENDING_AGAIN):  # perhaps a signal handler has raised: _look calls it once more
-                return
-        self._liveness.close()  # last: until then, _look would do the rest
+        except Exception as exc:
+            log_soon(logger.error, "connection to %s: on_close raised", self.address, exc_info=exc)
+        self._liveness.close()  # last: it calls this again if a signal handler has interrupted this
         self._enter(Life.CLOSED)
 
     # -- input --------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """The reader greenlet: all input, and at last the end of the connection."""
+        try:
+            while self._state is Life.OPEN:
+                self._transport.wait()
+                self._take_in()
+        finally:
+            self._end_now()
 
     def _process(self, events: list[Event[PendingReply]]) -> None:
         """The events of one read. Never switches."""
@@ -310,7 +301,7 @@ class Connection:
                 age = time.monotonic() - self._asked_auth_at if is_renewable else 0.0
                 event.token.failed(refused(self.address, event.error, age))
             elif isinstance(event, CommandFailed):
-                InnerGreenlet.spawn(self._on_error, self, event.error)  # it may log, which may wait
+                self._on_error(self, event.error)
             elif isinstance(event, Authorized):
                 self.authorized = event
             elif isinstance(event, Broken):
@@ -338,7 +329,6 @@ class Connection:
         :returns: False if no input has arrived, or none may be read
         """
         if not self.alive:
-            self._transport.unwatch()  # or the hub would call this without end, while there is input
             return False
         completed: list[Event[PendingReply]] = [] if events is None else events
         try:

@@ -16,10 +16,10 @@ because another greenlet may call ``receive_now`` meanwhile.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gnsq_like.runtime.timer import Timer
+import gevent
+
 from gnsq_like.transport.tcp import TcpTransport
 
 if TYPE_CHECKING:
@@ -96,9 +96,6 @@ class LayeredTransport:
         self.layers = layers
         #: Encoded bytes that the kernel has not accepted yet.
         self._wire = _NOTHING
-        #: For bytes that are read and not decoded yet: a timer, so that the hub polls its sockets before.
-        self._again = Timer(self._input)
-        self._on_input: Callable[[], object] | None = None
 
     @property
     def unsent(self) -> int:
@@ -109,33 +106,24 @@ class LayeredTransport:
         """As ``TcpTransport.fileno``."""
         return self._tcp.fileno()
 
-    def watch(self, on_input: Callable[[], object]) -> None:
-        """As ``TcpTransport.watch``. Never switches."""
-        self._on_input = on_input
-        self._tcp.watch(self._input)
-        self._again.set(0.0)
+    def wait(self) -> None:
+        """As ``TcpTransport.wait``; with bytes read and not decoded yet, only until the hub has polled its sockets."""
+        if not self.layers.pending:
+            self._tcp.wait()
+            return
+        with gevent.get_hub().loop.timer(0.0) as timer:
+            timer.start(gevent.getcurrent().switch)
+            self._tcp.wait()
 
-    @property
-    def is_watched(self) -> bool:
-        """As ``TcpTransport.is_watched``; not while bytes that are read wait to be decoded, in case nothing does so."""
-        return self._tcp.is_watched and not self.layers.pending
-
-    def unwatch(self) -> None:
-        """As ``TcpTransport.unwatch``. Never switches."""
-        self._on_input = None
-        self._tcp.unwatch()
-
-    def _input(self) -> None:
-        if self._on_input is not None:
-            try:
-                self._on_input()
-            finally:
-                if self.layers.pending:
-                    self._again.set(0.0)
-
-    def _unwatch(self) -> None:
-        self._on_input = None
-        self._again.cancel()
+    def shut(self) -> None:
+        """As ``TcpTransport.shut``, after TLS's close_notify if the kernel accepts it at once. Never switches."""
+        try:
+            last = self.layers.close()
+            if last and not self._wire:
+                self._tcp.send_now(last)
+        except OSError:
+            pass  # the peer is already gone
+        self._tcp.shut()
 
     def receive(self, timeout: float) -> bytes:
         """As ``TcpTransport.receive``, decoded. May switch.
@@ -202,17 +190,9 @@ class LayeredTransport:
 
     def abandon(self, loop_lives: bool = True) -> None:
         """As ``TcpTransport.abandon``: no close_notify, which would end the parent's connection. Never switches."""
-        if loop_lives:
-            self._unwatch()
         self._tcp.abandon(loop_lives)
 
     def close(self) -> None:
-        """Send TLS's close_notify if the kernel accepts it at once, and close the socket; twice is fine."""
-        self._unwatch()
-        try:
-            last = self.layers.close()
-            if last and not self._wire:
-                self._tcp.send_now(last)
-        except OSError:
-            pass  # the peer is already gone
+        """As :meth:`shut`, and close the socket; twice is fine."""
+        self.shut()
         self._tcp.close()

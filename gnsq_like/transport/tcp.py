@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -29,34 +28,38 @@ class TcpTransport:
         #: The socket without gevent, whose calls never wait.
         self.bare: Any = sock._sock
         self._process = os.getpid()
-        #: Watches for input; made by the first :meth:`watch`.
+        self._hub: Any = gevent.get_hub()
+        #: Watches for input; made by the first :meth:`wait`.
         self._watcher: Any = None
 
     def fileno(self) -> int:
         """The socket's descriptor, for a watcher of the hub's loop."""
         return int(self._sock.fileno())
 
-    def watch(self, on_input: Callable[[], object]) -> None:
-        """Have the hub call ``on_input`` in each iteration in which ``receive_now`` would not return None.
+    def wait(self) -> None:
+        """Wait for input, or for the end of the stream; one greenlet at a time. May switch. Next: :meth:`receive_now`.
 
-        Next: :meth:`unwatch`, unless it is closed. Never switches.
+        As gevent's ``hub.wait``, with one watcher and without a Waiter. The hub runs no Python code for it, so a signal
+        handler that raises there cannot keep it from waking the greenlet.
         """
         if self._watcher is None:
-            self._watcher = gevent.get_hub().loop.io(self.fileno(), _READABLE)
-        self._watcher.start(on_input)
+            self._watcher = self._hub.loop.io(self.fileno(), _READABLE)
+        watcher = self._watcher
+        watcher.start(gevent.getcurrent().switch)
+        try:
+            self._hub.switch()
+        finally:
+            watcher.stop()
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether it is; gevent watches no longer when something has raised in ``on_input``."""
-        return self._watcher is not None and bool(self._watcher.active)
-
-    def unwatch(self) -> None:
-        """Watch for input no more; twice is fine. Never switches."""
-        if self._watcher is not None:
-            self._watcher.stop()
+    def shut(self) -> None:
+        """End the stream in both directions, which wakes :meth:`wait`; :meth:`close` follows. Never switches."""
+        if os.getpid() == self._process:
+            # Closing alone would not end it before a child that was forked a moment ago has closed its copy.
+            with suppress(OSError):  # it has ended, or was closed before
+                self._sock.shutdown(socket.SHUT_RDWR)
 
     def receive(self, timeout: float) -> bytes:
-        """Wait for bytes, before :meth:`watch`; empty at the end of the stream. May switch.
+        """Wait for bytes, before :meth:`wait`; empty at the end of the stream. May switch.
 
         :raises OSError: if the socket fails; TimeoutError after ``timeout`` seconds without a byte
         """
@@ -112,10 +115,7 @@ class TcpTransport:
     def close(self) -> None:
         """End the connection and close the socket; twice is fine. In a forked child, only its copy is closed."""
         self._drop_watcher()
-        if os.getpid() == self._process:
-            # Closing alone would not end it before a child that was forked a moment ago has closed its copy.
-            with suppress(OSError):  # it has ended, or was closed before
-                self._sock.shutdown(socket.SHUT_RDWR)
+        self.shut()
         self._sock.close()
 
     def _drop_watcher(self) -> None:

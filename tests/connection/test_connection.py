@@ -24,6 +24,7 @@ from gnsq_like.errors import (
     InvalidOption,
     NotRunning,
     NsqdError,
+    OutcomeUnknown,
     ProtocolError,
     UsageError,
 )
@@ -396,4 +397,17 @@ def test_closed_before_its_reader_ran(nsqd: ScriptedNsqd, watcher: Watcher) -> N
     connection.close()
     peer = script.get(timeout=PATIENCE)
     assert watcher.ends == [None]
+    assert peer.ended()
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_killed_reader_ends_its_connection(nsqd: ScriptedNsqd, watcher: Watcher, has_begun: bool) -> None:
+    connection, peer = connect(nsqd, watcher)
+    reply = connection.publish(commands.pub("t", b"x"))
+    if has_begun:
+        gevent.sleep(0)
+    gevent.kill(connection._reader)
+    assert watcher.ended.wait(PATIENCE)
+    assert "its greenlet was killed" in str(watcher.ends[0])
+    assert isinstance(reply.error, OutcomeUnknown)
     assert peer.ended()

@@ -124,14 +124,3 @@ def test_what_lies_in_the_socket_unread_is_a_sign_of_life() -> None:
     outbox.close()
     transport.close()
     theirs.close()
-
-
-def test_a_connection_that_gevent_watches_no_longer_is_watched_again(nsqd: ScriptedNsqd, watcher: Watcher) -> None:
-    """As after a signal handler has raised in the hub before any of our code ran: gevent stops the watcher."""
-    connection, peer = connect(nsqd, watcher, subscribe=True)
-    assert isinstance(connection._transport, TcpTransport)
-    connection._transport.unwatch()
-    peer.messages(b"0123456789abcdef")
-    watcher.came.wait()
-    assert len(watcher.passes) == 1
-    connection.close()

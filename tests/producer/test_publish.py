@@ -181,4 +181,4 @@ def test_a_publish_of_one_caller_costs_so_many_calls_of_our_own(other: ScriptedN
                 producer.publish("t", b"x")
         finally:
             sys.setprofile(None)
-    assert calls // 100 == 27, "some more are made once a second"
+    assert calls // 100 <= 29, "some more are made once a second"

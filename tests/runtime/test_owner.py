@@ -311,6 +311,38 @@ print("ok")
     assert lines == ["ok"]
 
 
+def test_a_greenlet_that_reads_ends_nothing_in_a_child(nsqd):
+    """Its finally ends the connection; in the child, that is the parent's."""
+    lines = run_script(
+        CHILDREN
+        + """
+import gc, sys
+import gevent
+from gnsq_like import Connection
+from gnsq_like.wire import commands
+
+ends = []
+connection = Connection(sys.argv[1], on_close=lambda *end: ends.append(end))
+connection.connect()
+
+def work():
+    readers = [each for each in gc.get_objects() if isinstance(each, gevent.Greenlet) and "_read" in str(each)]
+    assert len(readers) == 1
+    gevent.killall(readers)
+    connection.close()
+    assert not ends
+
+ended_well([fork(work)])
+reply = connection.publish(commands.pub("t", b"x"))
+assert reply.wait(60) and reply.error is None
+connection.close()
+print(len(ends))
+""",
+        nsqd.tcp_address,
+    )
+    assert lines == ["1"]
+
+
 @pytest.mark.parametrize("codec", ["snappy", "deflate"])
 def test_a_child_says_nothing_over_the_parents_tls(kind, codec, tmp_path):
     """Not a byte, not close_notify: either would break the parent's record numbers or end its stream."""

@@ -171,18 +171,20 @@ def test_what_unpacks_to_much_comes_in_pieces_and_lets_the_hub_have_its_turn(pai
     received: list[int] = []
     turns_between: list[int] = []
 
-    def take() -> None:
+    def read() -> None:
         nonlocal turns
-        data = transport.receive_now()
-        if data:
-            assert set(data) == {0}
-            received.append(len(data))
-            turns_between.append(turns)
-            turns = 0
-        if transport.layers.pending:
-            assert transport.has_input()
+        while True:
+            transport.wait()
+            data = transport.receive_now()
+            if data:
+                assert set(data) == {0}
+                received.append(len(data))
+                turns_between.append(turns)
+                turns = 0
+            if transport.layers.pending:
+                assert transport.has_input()
 
-    transport.watch(take)
+    greenlets.append(gevent.spawn(read))
     wait_for(lambda: sum(received) == size)
     assert len(received) >= 11
     assert max(received) <= 256 * 1024

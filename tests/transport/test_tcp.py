@@ -51,22 +51,26 @@ def test_a_wait_for_bytes_ends_with_its_timeout(pair: Pair) -> None:
     assert reader.get(timeout=PATIENCE) == b"x"
 
 
-def test_input_is_reported_as_long_as_some_is_left_and_somebody_watches(pair: Pair) -> None:
+def test_a_greenlet_that_waits_is_woken_as_long_as_input_is_left_and_at_the_end(pair: Pair) -> None:
     transport, theirs = pair
     received: list[bytes | None] = []
-    transport.watch(lambda: received.append(transport.receive_now()))
+
+    def read() -> None:
+        while received[-1:] != [b""]:
+            transport.wait()
+            received.append(transport.receive_now())
+
+    reader = gevent.spawn(read)
     theirs.send(bytes(READ_BYTES + 1))
     wait_for(lambda: len(received) == 2)
     assert (received[0], received[1]) == (bytes(READ_BYTES), b"\0")
-    transport.unwatch()
-    transport.unwatch()
-    theirs.send(b"x")
     give_way()
     assert len(received) == 2
-    transport.watch(lambda: received.append(transport.receive_now()))
+    theirs.send(b"x")
     wait_for(lambda: received[2:] == [b"x"])
-    theirs.close()
-    wait_for(lambda: received[3:4] == [b""])
+    transport.shut()
+    reader.join(PATIENCE)
+    assert received[3:] == [b""]
 
 
 def test_the_kernel_takes_what_it_has_room_for(pair: Pair) -> None:
