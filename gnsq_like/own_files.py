@@ -39,6 +39,11 @@ def others_may_write(directory: os.stat_result) -> bool:
     return directory.st_uid not in (os.geteuid(), 0) or bool(directory.st_mode & 0o022)
 
 
+def inside(part: str) -> str:
+    """A part of a path as it is, unless it leads to another directory: topics may be named "." and "..". Pure."""
+    return part.replace(".", "%2E") if part in (".", "..") else part
+
+
 def why_not_ours(file: os.stat_result) -> str:
     """Why a file may be another user's, or lead to one; empty if it is ours. Pure."""
     if not stat.S_ISREG(file.st_mode):
@@ -135,10 +140,11 @@ def open_own(path: str, flags: int, mode: int = 0o666, *, directory: int | None 
         with directory_below(os.path.dirname(path), make=False) as descriptor:
             return open_own(path, flags, mode, directory=descriptor)
     is_shared = others_may_write(os.fstat(directory))
-    if is_shared:
-        flags |= os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would wait for its other end
+    safely = flags
+    if is_shared:  # nothing is changed before the checks, and a pipe does not wait for its other end
+        safely = flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        descriptor = os.open(os.path.basename(path), flags | os.O_CLOEXEC, mode, dir_fd=directory)
+        descriptor = os.open(os.path.basename(path), safely | os.O_CLOEXEC, mode, dir_fd=directory)
     except OSError as exc:
         if exc.errno in _LINK:
             raise NotOurs(path, "it is a link") from None
@@ -150,4 +156,20 @@ def open_own(path: str, flags: int, mode: int = 0o666, *, directory: int | None 
     if reason:
         os.close(descriptor)
         raise NotOurs(path, f"{reason}, and other users may write in its directory")
+    if flags != safely and flags & os.O_TRUNC:
+        os.ftruncate(descriptor, 0)
     return descriptor
+
+
+def check_own(path: str) -> None:
+    """Refuse what :func:`open_own` would refuse, for a file that somebody else opens; a missing one is fine.
+
+    :raises NotOurs: it is refused
+    """
+    try:
+        directory, file = os.stat(os.path.dirname(path) or "."), os.lstat(path)
+    except OSError:
+        return  # opening it will fail in the same way
+    reason = why_not_ours(file) if others_may_write(directory) else ""
+    if reason:
+        raise NotOurs(path, f"{reason}, and other users may write in its directory")

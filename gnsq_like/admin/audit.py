@@ -11,6 +11,8 @@ import os
 from collections import deque
 from typing import Any
 
+from gnsq_like.own_files import open_own
+
 logger = logging.getLogger(__name__)
 
 #: Entries for the page.
@@ -42,7 +44,7 @@ class AuditLog:
 
     def _write(self, line: str) -> None:
         try:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+            descriptor = open_own(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
             try:
                 os.write(descriptor, f"{line}\n".encode("utf-8", "replace"))  # one write: lines do not mix
             finally:

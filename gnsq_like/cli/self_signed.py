@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from gnsq_like.durable_file import replace_file
+from gnsq_like.own_files import check_own
 
 _VALID = timedelta(days=365)
 #: A certificate that is valid for less is replaced.
@@ -56,6 +57,8 @@ def self_signed(directory: Path, names: Iterable[str]) -> SelfSigned:
     found = SelfSigned(directory / "tls-cert.pem", directory / "tls-key.pem")
     wanted = set(names)
     try:
+        for path in found:
+            check_own(str(path))
         if not _fits(found, wanted):
             directory.mkdir(parents=True, exist_ok=True)
             _make(found, wanted)

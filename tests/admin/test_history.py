@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -433,3 +434,20 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "history").write_text("not a database, but long enough to be read as one" * 50)
     with pytest.raises(InvalidOption, match="history_file"):
         Store(str(tmp_path / "history"))
+
+
+@pytest.mark.parametrize("suffix", ["", "-journal", "-wal", "-shm"])
+def test_what_others_may_have_put_there_is_no_history(
+    suffix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(str(tmp_path / "history"))
+    tmp_path.chmod(0o777)
+    (tmp_path / "elsewhere").touch()
+    (tmp_path / "history").rename(tmp_path / "kept")
+    os.link(tmp_path / "elsewhere", tmp_path / f"history{suffix}")
+    with pytest.raises(InvalidOption, match="history_file"):
+        Store(str(tmp_path / "history"))
+    store.save("", time.time(), {("t",): [1.0, 0.0, 0.0, 0.0, 0.0]})
+    assert list(store.load("")) == []
+    assert "cannot be written" in caplog.text
+    assert (tmp_path / "elsewhere").read_bytes() == b""

@@ -110,3 +110,13 @@ def test_it_is_instead_of_other_certificates(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "leave --tls-cert and --tls-key out" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["tls-cert.pem", "tls-key.pem"])
+def test_a_certificate_that_others_may_have_put_there_is_refused(name: str, tmp_path: Path) -> None:
+    self_signed(tmp_path / "theirs", ["localhost"])
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    (tmp_path / "shared" / name).symlink_to(tmp_path / "theirs" / name)
+    with pytest.raises(click.ClickException, match="not a regular file"):
+        self_signed(tmp_path / "shared", ["localhost"])

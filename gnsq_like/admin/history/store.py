@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 
 from gnsq_like.admin.history.columns import COARSE_COUNT, COARSE_SECONDS, NAN, Figures, Key
 from gnsq_like.errors import InvalidOption
+from gnsq_like.own_files import NotOurs, check_own
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,8 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS minutes (cluster TEXT NOT NULL, at REAL NOT NULL, figures BLOB NOT NULL,
                                     PRIMARY KEY (cluster, at))
 """
+#: Files that SQLite reads beside its own: what another user puts there would be written into it.
+_BESIDE = ("-journal", "-wal", "-shm")
 #: Bytes of the largest row that is read: 5,000 series take 500 KB.
 _MOST_BYTES = 64 * 1024 * 1024
 
@@ -35,11 +38,13 @@ class Store:
         try:
             with self._connected() as connection:
                 connection.execute(_SCHEMA)
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, NotOurs) as exc:
             raise InvalidOption("history_file", path, f"it cannot be used: {exc}") from None
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
+        for suffix in ("", *_BESIDE):
+            check_own(self._path + suffix)
         with closing(sqlite3.connect(self._path, timeout=1.0)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=OFF")  # a crash of the machine may cost the last minutes
@@ -54,7 +59,7 @@ class Store:
                 connection.execute("INSERT OR REPLACE INTO minutes VALUES (?, ?, ?)", (cluster, at, blob))
                 oldest = at - COARSE_SECONDS * COARSE_COUNT
                 connection.execute("DELETE FROM minutes WHERE cluster = ? AND at < ?", (cluster, oldest))
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, NotOurs) as exc:
             logger.error("the history file %s cannot be written: %s", self._path, exc)
 
     def load(self, cluster: str) -> Iterator[tuple[float, dict[Key, Figures]]]:
@@ -68,7 +73,7 @@ class Store:
                         yield float(at), _read(blob)
                     except (ValueError, TypeError, zlib.error) as exc:
                         logger.error("the history file %s has a minute that cannot be read: %r", self._path, exc)
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, NotOurs) as exc:
             logger.error("the history file %s cannot be read: %s", self._path, exc)
 
 

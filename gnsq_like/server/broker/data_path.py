@@ -22,6 +22,7 @@ import gevent
 from gevent.event import Event
 
 from gnsq_like.durable_file import sync_directory
+from gnsq_like.own_files import NotOurs, check_own
 from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.server.broker.metadata import BadMetadata, Entry, decode, encode
 from gnsq_like.server.broker.queues import MemoryQueue, OverflowQueue, Queue
@@ -35,6 +36,8 @@ log = logging.getLogger("gnsq_like.nsqd")
 
 #: Temporary files of ours, which begin with a dot, and of NSQ's own nsqd.
 _DRAFT = re.compile(r"\.?(nsqd|.+\.diskqueue\.meta)\.dat\.[0-9a-f]+\.tmp")
+#: What is read beside data files.
+_READ = re.compile(r"nsqd\.dat|.+\.diskqueue\.meta\.dat")
 
 #: What the syncer does: sync a queue, write nsqd.dat, or retry what waits for the disk after a failure.
 Task = DiskQueue | Literal["nsqd.dat", "retry"]
@@ -75,16 +78,25 @@ class DataPath:
     def open(self) -> list[Entry]:
         """Lock the directory and list its files; returns the topics of nsqd.dat.
 
-        :raises OSError: if it is locked or not writable, or its nsqd.dat cannot be read; the text is nsqd's
+        :raises OSError: if it is locked or not writable, another user may have put a file there, or its nsqd.dat cannot
+            be read; the text is nsqd's
         """
         self._take_lock()
         try:
             for name in os.listdir(self._directory):
+                path = os.path.join(self._directory, name)
                 if match := DATA_FILE.fullmatch(name):
+                    check_own(path)
                     self._found.setdefault(match["queue"], []).append(name)
                 elif _DRAFT.fullmatch(name):  # left by a process that was killed
-                    os.unlink(os.path.join(self._directory, name))
+                    os.unlink(path)
+                elif _READ.fullmatch(name):
+                    check_own(path)
             entries = self._load_metadata()
+        except NotOurs as exc:
+            self._release_lock()
+            reason = f"{exc.filename}: {exc.strerror}"
+            raise OSError(exc.errno, f"failed to open data-path: {reason}") from None
         except BaseException:
             self._release_lock()
             raise

@@ -202,8 +202,7 @@ class DiskQueue:
         self._files.remove(range(write.number + 1, state.write.number + 1))
         self._writer.leave()
         state.write, state.depth = write, depth
-        with suppress(OSError):
-            os.truncate(self._files.path(write.number), write.at)
+        self._files.cut(write.number, write.at)
         self._save_meta()
 
     # -- reading -------------------------------------------------------------------------------------

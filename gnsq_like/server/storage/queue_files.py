@@ -21,6 +21,7 @@ from contextlib import suppress
 from struct import Struct
 
 from gnsq_like.durable_file import naming
+from gnsq_like.own_files import check_own, open_own
 
 log = logging.getLogger("gnsq_like.nsqd")
 
@@ -65,6 +66,12 @@ class QueueFiles:
     def path(self, number: int) -> str:
         """The path of a data file."""
         return f"{self._start_of_path}{number:06d}.dat"
+
+    def cut(self, number: int, size: int) -> None:
+        """Cut a data file, if it exists; errors are ignored."""
+        with suppress(OSError):
+            check_own(self.path(number))
+            os.truncate(self.path(number), size)
 
     def size(self, number: int) -> int:
         """Its bytes; 0 if it does not exist."""
@@ -249,8 +256,8 @@ class RecordWriter:
 
     def open(self, path: str, *, anew: bool) -> None:
         """Begin with a file; raises OSError."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if anew else 0)
-        self._current = os.open(path, flags, _MODE), path
+        flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if anew else 0)
+        self._current = open_own(path, flags, _MODE), path
 
     def write(self, data: bytes, at: int) -> None:
         """Write to the open file; raises OSError."""

@@ -75,7 +75,12 @@ def of_one(source: Mapping[str, str], options: SourceOptions, topic: str) -> dic
 
 
 def place_of(data: str, topic: str) -> str:
-    """The place of a topic's table below that of all."""
+    """The place of a topic's table below that of all.
+
+    :raises InvalidOption: the topic is named "." or ".."
+    """
+    if topic in (".", ".."):  # some libraries read %2E%2E like ..
+        raise InvalidOption("source.topics", topic, "its table would be in another directory; leave this topic out")
     return f"{data.rstrip('/')}/{quote(topic, safe='')}"
 
 

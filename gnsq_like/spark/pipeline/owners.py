@@ -138,7 +138,7 @@ def _held(url: str, said: str) -> Iterator[None]:
     path = directory.with_name(f"{directory.name}.lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        held = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as exc:
         raise NotBegun(f"cannot write to {path.parent}: {exc.strerror or exc}") from exc
     try:

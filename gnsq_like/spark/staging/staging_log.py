@@ -34,6 +34,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from gnsq_like.own_files import inside
 from gnsq_like.spark.staging.offsets import Offset, Part, TopicChannel
 from gnsq_like.spark.staging.records import DamagedRecord, End, Record, decode_record, encode_end, encode_record
 from gnsq_like.spark.staging.store import Fenced, StagingError, Store
@@ -60,7 +61,7 @@ class Confirmed(NamedTuple):
 
 def base_of(topic: str, channel: str) -> str:
     """The prefix of all names of a topic and channel."""
-    return f"{quote(topic, safe='')}/{quote(channel, safe='')}"
+    return f"{inside(quote(topic, safe=''))}/{inside(quote(channel, safe=''))}"
 
 
 def quoted(address: str) -> str:

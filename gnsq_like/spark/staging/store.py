@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from gnsq_like.durable_file import TEMPORARY_PREFIX, create_file
+from gnsq_like.durable_file import TEMPORARY_PREFIX, create_file, remove_file
 from gnsq_like.errors import NSQError
+from gnsq_like.own_files import directory_below
 
 #: A directory below the root, for retired directories that are about to be deleted.
 _TRASH = ".trash"
@@ -148,16 +149,18 @@ class PosixStore:
         return sorted(names)
 
     def retire(self, prefix: str) -> None:
-        trash = self._root / _TRASH
-        trash.mkdir(exist_ok=True)
-        try:
-            (self._root / prefix).rename(trash / uuid.uuid4().hex)
-        except FileNotFoundError:
-            return
-        finally:
-            # Also directories that other drivers left there: they may have died before they deleted them.
-            for each in trash.iterdir():
-                shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
+        (self._root / _TRASH).mkdir(exist_ok=True)
+        # Not through a link: all that is in there is deleted.
+        with directory_below(str(self._root), _TRASH, make=False) as trash:
+            try:
+                os.rename(self._root / prefix, uuid.uuid4().hex, dst_dir_fd=trash)
+            except FileNotFoundError:
+                return
+            finally:
+                # Also directories that other drivers left there: they may have died before they deleted them.
+                for each in os.listdir(trash):
+                    shutil.rmtree(each, ignore_errors=True, dir_fd=trash)
+                    remove_file(each, directory=trash)
 
 
 def _unless_gone(error: OSError) -> None:

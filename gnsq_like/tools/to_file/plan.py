@@ -9,14 +9,13 @@ import time
 from dataclasses import dataclass
 
 from gnsq_like.errors import InvalidOption
+from gnsq_like.own_files import inside
 from gnsq_like.tools.to_file.members import COMPRESSIONS
 
 REV = "<REV>"
 DATETIME = "<DATETIME>"
 #: The directives of a datetime format; anything else stands for itself, as in NSQ's own.
 _DIRECTIVES = frozenset("BbmAadHIMSYypZz")
-#: How parts of a name are written that would lead to another directory: topics may have these names. No topic has a %.
-_WRITTEN = {".": "%2E", "..": "%2E%2E"}
 
 
 def is_url(path: str) -> bool:
@@ -103,7 +102,7 @@ class FilePlan:
     def dated(self, template: str, now: float) -> str:
         """The name at a time, in which <REV> is left: relative to the directory, which it does not leave."""
         name = template.replace(DATETIME, format_time(self.datetime_format, now))
-        return "/".join(_WRITTEN.get(part, part) for part in name.split("/") if part)
+        return "/".join(inside(part) for part in name.split("/") if part)
 
 
 def format_time(layout: str, now: float) -> str:

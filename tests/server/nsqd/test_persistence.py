@@ -280,6 +280,38 @@ def test_a_start_that_fails_leaves_no_lock_and_no_harm(tmp_path: Path) -> None:
         Nsqd(**ANYWHERE, data_path=f"{tmp_path}/none").start()
 
 
+@pytest.mark.parametrize("name", ["nsqd.dat", "t.diskqueue.000003.dat", "t:c.diskqueue.meta.dat"])
+def test_files_that_others_may_have_put_there_are_refused(name: str, tmp_path: Path) -> None:
+    data_path = tmp_path / "shared"
+    data_path.mkdir()
+    data_path.chmod(0o1777)
+    (tmp_path / "private").write_bytes(b"private")
+    (data_path / name).symlink_to(tmp_path / "private")
+    with pytest.raises(OSError, match=f"failed to open data-path: {data_path}/{name}: it is not a regular file"):
+        Nsqd(**ANYWHERE, data_path=str(data_path)).start()
+    (data_path / name).unlink()
+    with nsqd_at(data_path, "ours"):  # the lock is free, and in a shared directory it works
+        pass
+    assert (tmp_path / "private").read_bytes() == b"private"
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link"])
+def test_nothing_is_written_into_what_others_put_there_later(kind: str, tmp_path: Path) -> None:
+    data_path = tmp_path / "shared"
+    data_path.mkdir()
+    data_path.chmod(0o1777)
+    (tmp_path / "private").write_bytes(b"private")
+    with nsqd_at(data_path, "ours", mem_queue_size=0) as nsqd:
+        make_channel(nsqd)
+        planted = data_path / "t:c.diskqueue.000000.dat"
+        planted.symlink_to(tmp_path / "private") if kind == "link" else os.link(tmp_path / "private", planted)
+        assert post(nsqd.http_address, "/pub?topic=t", b"one").status == 503
+        assert (tmp_path / "private").read_bytes() == b"private"
+        planted.unlink()
+        assert post(nsqd.http_address, "/pub?topic=t", b"two").status == 200
+        assert [message.body for message in consume(nsqd, 1)] == [b"two"]
+
+
 # -- options -------------------------------------------------------------------------------------------
 
 

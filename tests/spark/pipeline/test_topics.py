@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
+from gnsq_like.spark.pipeline.by_topic import place_of
 from gnsq_like.spark.pipeline.report import read_metrics
 from gnsq_like.spark.pipeline.targets import Targets
 from tests.support.daemons import Running, running_nsqd
@@ -52,6 +53,13 @@ def test_a_table_for_each_topic_needs_no_settings_of_topics(source: dict[str, st
     given = {"channel": "table", "lookupd_http_addresses": "127.0.0.1:1", **source}
     pipeline = Pipeline(location="/out", source=given, table_by_topic=True)
     assert [each.topic for each in Targets(pipeline).known()] == known
+
+
+@pytest.mark.parametrize("topic", [".", ".."])
+def test_no_table_is_in_another_directory(topic: str) -> None:
+    assert place_of("/out/data", "a.b#ephemeral") == "/out/data/a.b%23ephemeral"
+    with pytest.raises(InvalidOption, match="another directory"):
+        place_of("/out/data", topic)
 
 
 def table(spark: SparkSession, pipeline: Pipeline, topic: str) -> list[Any]:

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like.spark.staging.offsets import Offset, Share
+from gnsq_like.spark.staging.offsets import Offset, Share, TopicChannel
 from gnsq_like.spark.staging.records import End
 from gnsq_like.spark.staging.segments import encode_segment
-from gnsq_like.spark.staging.staging_log import staged_parts, unfinished_logs
-from gnsq_like.spark.staging.store import Fenced
+from gnsq_like.spark.staging.staging_log import StagingLog, base_of, owner_of, staged_parts, unfinished_logs
+from gnsq_like.spark.staging.store import Fenced, PosixStore
 from tests.support.spark_points import ADDRESS, log_in, message
 
 
@@ -82,3 +82,13 @@ def test_unfinished_is_what_has_records_above_the_watermark(tmp_path: Path) -> N
     assert unfinished_logs(log.store, log.base) == [(log.id, 2)]
     log.retire(1)
     assert log.batches() == [2, 3]
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_no_topic_or_channel_leaves_the_location(name: str, tmp_path: Path) -> None:
+    store = PosixStore(tmp_path / "stage")
+    log = StagingLog(store, base_of(name, name), "1")
+    log.create()
+    assert log.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["stage"]
+    assert owner_of(store, "1") == TopicChannel(name, name)

@@ -140,3 +140,20 @@ def test_storage_options_are_read_as_json_where_they_look_so() -> None:
 
     values: dict[str, Any] = {"true": True, "false": False, '{"a": 1}': {"a": 1}, "12": "12", "secret": "secret"}
     assert {text: _from_text(text) for text in values} == values
+
+
+def test_nothing_is_deleted_through_a_link(tmp_path: Path) -> None:
+    """Somebody who may write into the stage, but not into the user's other directories."""
+    store = PosixStore(tmp_path / "stage")
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    store.make("a/b")
+    (tmp_path / "stage" / ".trash").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="link"):
+        store.retire("a")
+    (tmp_path / "stage" / ".trash").unlink()
+    (tmp_path / "stage" / ".trash").mkdir()
+    (tmp_path / "stage" / ".trash" / "link").symlink_to(tmp_path / "precious")
+    store.retire("a")
+    assert list((tmp_path / "stage" / ".trash").iterdir()) == []
+    assert (tmp_path / "precious" / "file").exists()

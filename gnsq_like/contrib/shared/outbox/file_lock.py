@@ -20,7 +20,7 @@ class FileLock:
         """Take the lock unless another has it, and return whether it is ours. Does not wait."""
         if self._file is not None or not self._path:
             return True
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from gnsq_like.contrib.shared.outbox.file_lock import FileLock
 from tests.support.daemons import wait_for
 from tests.support.web import ROOT
@@ -36,3 +38,10 @@ input()
         other.send_signal(signal.SIGKILL)
     wait_for(mine.acquire, "the lock")
     mine.release()
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="lock"):
+        FileLock(str(tmp_path / "lock")).acquire()
+    assert not (tmp_path / "elsewhere").exists()
