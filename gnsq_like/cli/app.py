@@ -27,10 +27,8 @@ SECTIONS = {
         "to-file": Entry("gnsq_like.cli.to_file:to_file", "Write topics into files."),
         "to-http": Entry("gnsq_like.cli.to_http:to_http", "Send a topic to HTTP servers."),
         "to-nsq": Entry("gnsq_like.cli.to_nsq:to_nsq", "Copy topics to other nsqds."),
-        "bench": Entry("gnsq_like.cli.bench:bench", "Measure how fast a cluster publishes and consumes."),
     },
     "Look": {
-        "top": Entry("gnsq_like.cli.top:top", "Show a cluster on the whole screen, and keep it fresh."),
         "stat": Entry("gnsq_like.cli.stat:stat", "Show the rates and counts of a channel, again and again."),
         "nodes": Entry("gnsq_like.cli.nodes:nodes", "List the nsqds of a cluster."),
         "lookup": Entry("gnsq_like.cli.nodes:lookup", "Show the nsqds that have a topic, according to nsqlookupds."),
@@ -41,7 +39,6 @@ SECTIONS = {
         "channel": Entry("gnsq_like.cli.topics:channel", "The same for the channels of a topic."),
         "node": Entry("gnsq_like.cli.nodes:node", "Hide an nsqd from a topic's consumers."),
         "dlq": Entry("gnsq_like.cli.dlq:dlq", "List, show, replay and drop dead letters."),
-        "context": Entry("gnsq_like.cli.contexts:context", "Keep addresses and other options under a name."),
     },
     "Run": {
         "run": Entry("gnsq_like.cli.run:run", "Run the Readers of a module in one or several processes."),
@@ -51,7 +48,7 @@ SECTIONS = {
         "demo": Entry("gnsq_like.cli.demo:demo", "Publish and consume on its own daemons; count lost messages."),
     },
     "Daemons": {
-        "cluster": Entry("gnsq_like.cli.cluster:cluster", "Run several nsqds and nsqlookupds, and show their counts."),
+        "cluster": Entry("gnsq_like.cli.cluster:cluster", "Run several nsqds and nsqlookupds, and print their counts."),
         "nsqd": Entry("gnsq_like.cli.daemons:nsqd", "Run an nsqd in Python."),
         "nsqlookupd": Entry("gnsq_like.cli.daemons:nsqlookupd", "Run an nsqlookupd in Python."),
         "admin": Entry("gnsq_like.cli.admin:admin", "Run nsqadmin in Python: pages and a JSON API for a cluster."),

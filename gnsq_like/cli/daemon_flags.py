@@ -54,7 +54,7 @@ def chosen(ctx: click.Context, given: Mapping[str, tuple[str, ...]], *, prefer: 
     sources = {name: ctx.get_parameter_source(name) for name, addresses in given.items() if addresses}
     if not sources:
         shorter = " or ".join(f"{ADDRESSES[name][1][0]} HOST" for name in given)
-        raise click.UsageError(f"{flags} required: {shorter}, or --context", ctx)
+        raise click.UsageError(f"{flags} required: {shorter}", ctx)
     first = next(source for source in _SOURCES if source in sources.values())
     kinds = [name for name, source in sources.items() if source is first]
     if prefer and len(kinds) == 2:

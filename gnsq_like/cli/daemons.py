@@ -9,14 +9,11 @@ line overrides them. Durations are strings such as "250ms"; bare integers mean m
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import re
 import signal
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +22,6 @@ import gevent.os
 from gevent.event import Event
 
 from gnsq_like._version import __version__
-from gnsq_like.addresses import parse_address
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tool_file import read_toml
 from gnsq_like.cli.tool_options import Decorator, Function
@@ -188,42 +184,16 @@ def _given(values: dict[str, object]) -> dict[str, Any]:
 @click.command(cls=DaemonCommand)
 @flags_of(NsqdOptions, _SPECIAL)
 @_exit_with_parent
-@click.option(
-    "--tls-self-signed",
-    is_flag=True,
-    help="for development: TLS with a certificate made here and kept in --data-path; prints how to trust it",
-)
-def nsqd(exit_with_parent: bool, tls_self_signed: bool, **values: object) -> None:
+def nsqd(exit_with_parent: bool, **values: object) -> None:
     """Run an nsqd in Python."""
-    with contextlib.ExitStack() as stack:
-        try:
-            if tls_self_signed:
-                values |= _self_signed(values, stack)
-            options = NsqdOptions(**_given(values))
-        except UsageError as exc:
-            raise click.UsageError(str(exc)) from None
-        daemon = Nsqd(options)
-        run(daemon, "nsqd", exit_with_parent, _collect_less_garbage)
-        if daemon.lost_count:
-            raise click.ClickException(f"{daemon.lost_count} messages were in memory and could not be written to disk")
-
-
-def _self_signed(values: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[str, str]:
-    """The options of an nsqd with a certificate made here; without a data path, ``stack`` removes the certificate."""
-    if values["tls_cert"] or values["tls_key"]:
-        raise click.UsageError("--tls-self-signed makes a certificate: leave --tls-cert and --tls-key out")
     try:
-        from gnsq_like.cli.self_signed import how_to_trust, names_for, self_signed
-    except ModuleNotFoundError as exc:
-        if (exc.name or "").partition(".")[0] != "cryptography":
-            raise
-        reason = '--tls-self-signed needs the package cryptography: pip install "gnsq-like[self-signed]"'
-        raise click.ClickException(reason) from None
-    directory = values["data_path"] or stack.enter_context(tempfile.TemporaryDirectory(prefix="gnsq-like-"))
-    names = names_for(values["broadcast_address"], parse_address(values["tcp_address"], to_listen=True).host)
-    made = self_signed(Path(directory).absolute(), names)
-    click.echo(how_to_trust(made, names), err=True)
-    return {"tls_cert": str(made.cert), "tls_key": str(made.key)}
+        options = NsqdOptions(**_given(values))
+    except UsageError as exc:
+        raise click.UsageError(str(exc)) from None
+    daemon = Nsqd(options)
+    run(daemon, "nsqd", exit_with_parent, _collect_less_garbage)
+    if daemon.lost_count:
+        raise click.ClickException(f"{daemon.lost_count} messages were in memory and could not be written to disk")
 
 
 @click.command(cls=DaemonCommand)

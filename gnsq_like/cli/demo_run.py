@@ -27,8 +27,8 @@ from rich.text import Text
 
 from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
 from gnsq_like.cli.admin_beside import admin_beside
-from gnsq_like.cli.changes import plural
 from gnsq_like.cli.cluster_processes import ClusterProcesses
+from gnsq_like.cli.confirm import plural
 from gnsq_like.cli.screen import Layout, View
 from gnsq_like.cli.tally import Tally, Verdict, body_of, number_of
 from gnsq_like.errors import HTTPError, NotRunning, PublishError

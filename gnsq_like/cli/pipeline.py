@@ -185,7 +185,7 @@ def check(path: str, offline: bool) -> None:
       0  all is well
       2  something is wrong
     """
-    from gnsq_like.cli.changes import plural
+    from gnsq_like.cli.confirm import plural
     from gnsq_like.cli.tables import print_table
 
     with _sentences():

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gnsq_like.cli.changes import plural
 from gnsq_like.cli.client_flags import destination, publishes
+from gnsq_like.cli.confirm import plural
 from gnsq_like.cli.exits import INTERRUPTED_STATUS, run_service
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tool_command import ToolCommand

@@ -1,6 +1,6 @@
 """The display of a running command: a table that is redrawn on a terminal, plain lines elsewhere, or nothing.
 
-Each command has a Layout for its snapshots (``demo_run``, ``cluster_run``, ``pipeline_screen``). Nothing here
+Each command has a Layout for its snapshots (``demo_run``, ``pipeline_screen``). Nothing here
 runs by itself: the command calls :meth:`View.update`.
 """
 

@@ -14,7 +14,7 @@ import click
 from gnsq_like._version import __version__
 from gnsq_like.cli.client_flags import ClientFlag, print_client_help
 from gnsq_like.cli.exits import StdoutFailed
-from gnsq_like.cli.tool_file import read_config, read_context
+from gnsq_like.cli.tool_file import read_config
 from gnsq_like.cli.tool_options import ENVIRONMENT_PREFIX, ToolOption
 from gnsq_like.errors import InvalidOption, NSQError, UsageError
 
@@ -22,7 +22,7 @@ from gnsq_like.errors import InvalidOption, NSQError, UsageError
 _ONE_DASH = re.compile(r"-[a-z][a-z0-9-]+(?:=.*)?", re.DOTALL)
 
 _EPILOG = (
-    "Each option may also be set in the environment (NSQ_TOPIC for --topic), in a file (--config) or in a context. "
+    "Each option may also be set in the environment (NSQ_TOPIC for --topic), or in a file (--config). "
     "Exit status: 0 done, or stopped by a signal; 1 failed; 2 wrong usage."
 )
 
@@ -42,15 +42,6 @@ class ToolCommand(click.Command):
                 envvar=f"{ENVIRONMENT_PREFIX}CONFIG",
                 callback=read_config,
                 help="TOML file of options.",
-            ),
-            click.Option(
-                ["-c", "--context"],
-                is_eager=True,
-                expose_value=False,
-                metavar="NAME",
-                envvar=f"{ENVIRONMENT_PREFIX}CONTEXT",
-                callback=read_context,
-                help='Options that "gnsq-like context add" has kept under this name.',
             ),
             click.Option(["-v", "--verbose"], is_flag=True, help="Log more, and show the traceback of an error."),
             _information("--version", _print_version, "Print the version."),

@@ -1,4 +1,4 @@
-"""The TOML files of ``--config`` and of contexts: their values become the defaults of a tool's options.
+"""The TOML file of ``--config``: its values become the defaults of a tool's options.
 
 Names are those of the flags, with ``_`` or ``-``. Those at the top are for all tools, those of a table for the tool of
 that name, with all of its commands if it has several::
@@ -8,25 +8,19 @@ that name, with all of its commands if it has several::
     [to-file]
     output_dir = "/var/log/nsq"
     rotate_interval = "1h"
-
-A context is such a file in the user's config directory. A file that is named on the command line comes before one that
-the environment names, and the file of ``--config`` before a context. A context that is named on the command line also
-comes before the rest of the environment: whoever types ``--context dev`` does not mean the cluster of NSQ_LOOKUPD_….
 """
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from gnsq_like.cli.client_flags import all_flags
-from gnsq_like.cli.daemon_flags import ADDRESSES, http_options
-from gnsq_like.cli.tool_options import DECIDED, ENVIRONMENT_PREFIX, ToolOption
+from gnsq_like.cli.daemon_flags import http_options
+from gnsq_like.cli.tool_options import ToolOption
 from gnsq_like.errors import did_you_mean
 
 #: Names at the top of a file that a tool may not have; others that it does not have are errors.
@@ -46,59 +40,10 @@ COMMON_NAMES = frozenset(
 )
 
 
-#: Where the defaults of files are kept, by rank.
-_META = "gnsq_like.files"
-_NAMED = "gnsq_like.named"
-
-
 def read_config(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
     """The callback of ``--config``."""
     if path is not None:
-        is_typed = ctx.get_parameter_source("config") is ParameterSource.COMMANDLINE
-        _add(ctx, (not is_typed, False), _defaults(ctx, path, read_toml(path, ctx)))
-        ctx.meta.setdefault(_NAMED, {})[f"{ENVIRONMENT_PREFIX}CONFIG"] = path
-
-
-def read_context(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
-    """The callback of ``--context``."""
-    if name is None:
-        return
-    path = context_path(name)
-    if not path.exists():
-        hint = did_you_mean(name, [each.stem for each in path.parent.glob("*.toml")])
-        raise click.UsageError(f'there is no context {name}{hint}; "gnsq-like context add {name}" makes it', ctx)
-    defaults = _defaults(ctx, str(path), read_toml(path, ctx))
-    is_typed = ctx.get_parameter_source("context") is ParameterSource.COMMANDLINE
-    if is_typed:
-        ctx.meta[DECIDED] = {*defaults, *(ADDRESSES if defaults.keys() & ADDRESSES else ())}
-    _add(ctx, (not is_typed, True), defaults)
-    ctx.meta.setdefault(_NAMED, {})[f"{ENVIRONMENT_PREFIX}CONTEXT"] = name
-
-
-def named_files(ctx: click.Context) -> dict[str, str]:
-    """The variables of the environment that name the same file and context to another command."""
-    return dict(ctx.meta.get(_NAMED, {}))
-
-
-def context_path(name: str) -> Path:
-    """The file of a context."""
-    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", name):
-        raise click.UsageError(f"{name!r} cannot be the name of a context: letters, digits, _, - and . can")
-    directory = Path(click.get_app_dir("gnsq-like"))
-    if not directory.is_absolute():  # an XDG_CONFIG_HOME that is empty or relative counts as not set
-        directory = Path.home() / ".config" / "gnsq-like"
-    return directory / "contexts" / f"{name}.toml"
-
-
-def _add(ctx: click.Context, rank: tuple[bool, bool], defaults: dict[str, object]) -> None:
-    """Add the defaults of a file; those of the first that has addresses are not mixed with others."""
-    files = ctx.meta.setdefault(_META, {})
-    files[rank] = defaults
-    merged: dict[str, object] = {}
-    for _, each in sorted(files.items()):
-        without = ADDRESSES if merged.keys() & ADDRESSES else ()
-        merged |= {name: value for name, value in each.items() if name not in merged and name not in without}
-    ctx.default_map = merged
+        ctx.default_map = _defaults(ctx, path, read_toml(path, ctx))
 
 
 def read_toml(path: str | Path, ctx: click.Context | None = None) -> dict[str, object]:

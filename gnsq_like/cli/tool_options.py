@@ -1,5 +1,5 @@
 """The kinds of options that tools have. A value comes from the command line, else from the environment (``NSQ_TOPIC``
-for ``--topic``), else from the file of ``--config`` or of a context (``tool_file``), else it is the default.
+for ``--topic``), else from the file of ``--config`` (``tool_file``), else it is the default.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ class Decorator(Protocol):
 
     def __call__(self, function: _F, /) -> _F: ...
 
-
-#: Where the names of options are kept that the environment does not decide, because a context that was typed does.
-DECIDED = "gnsq_like.decided"
 
 #: An address without a port.
 _NO_PORT = re.compile(r"[^\s:/@,\[\]]+|\[[^\]]*\]")
@@ -144,7 +141,7 @@ class ToolOption(click.Option):
         return "" if self.is_switch else super().make_metavar(ctx)
 
     def value_from_envvar(self, ctx: click.Context) -> Any:
-        text = None if self.name in ctx.meta.get(DECIDED, ()) else self.resolve_envvar_value(ctx)
+        text = self.resolve_envvar_value(ctx)
         if text is None or not self.multiple:
             return text
         separator = r"[\s,]+" if self._listed else r"\n+"

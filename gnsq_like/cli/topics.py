@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from gnsq_like.cli.changes import confirm, plural, report, yes_switch
+from gnsq_like.cli.confirm import confirm, plural, report, yes_switch
 from gnsq_like.cli.daemon_flags import asks_cluster, json_switch
 from gnsq_like.cli.exits import result_of
 from gnsq_like.cli.tables import Cell, print_json, print_table, warn, yes_or_no

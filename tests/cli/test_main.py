@@ -17,9 +17,9 @@ from tests.support.commands import PATIENCE, gnsq_like, gnsq_like_without, run_p
 PIPELINES = ["demo", "report", "run"]
 #: In the order in which --help lists them.
 COMMANDS = [
-    *("pub", "tail", "to-file", "to-http", "to-nsq", "bench"),
-    *("top", "stat", "nodes", "lookup", "ping"),
-    *("topic", "channel", "node", "dlq", "context"),
+    *("pub", "tail", "to-file", "to-http", "to-nsq"),
+    *("stat", "nodes", "lookup", "ping"),
+    *("topic", "channel", "node", "dlq"),
     *("run", "pipeline", "demo"),
     *("cluster", "nsqd", "nsqlookupd", "admin", "admin-password"),
 ]

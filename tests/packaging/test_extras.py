@@ -112,17 +112,6 @@ subprocess.run([*"gnsq-like pipeline run --config pipeline.toml --available-now"
 
 EXAMPLES = {
     "cli": Example("subprocess.run(['gnsq-like', 'demo', '--messages', '200'], check=True)"),
-    "cli,self-signed": Example(
-        """
-        from gnsq_like import Producer
-        [command] = re.findall("gnsq-like nsqd.*", example)
-        nsqd = Service(f"{command} --tcp-address 127.0.0.1:0 --http-address 127.0.0.1:0")
-        address = nsqd.until("TCP: listening on (.*)")
-        with Producer(address, tls_v1=True, tls_root_ca_file="tls-cert.pem") as producer:
-            producer.publish("clicks", b"/home")
-        """,
-        ("daemons.rst TLS for development",),
-    ),
     "flask": Example(
         """
         exec(example)
