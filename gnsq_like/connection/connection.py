@@ -431,13 +431,12 @@ class Connection:
         """TOUCH: nsqd's timeout for the message restarts. Returns False if the connection is gone. Never switches."""
         return self.alive and self._outbox.put(commands.touch(message_id))
 
-    def publish(self, command: bytes, reply: PendingReply | None = None, several: bool = False) -> PendingReply:
+    def publish(self, command: bytes, reply: PendingReply | None = None) -> PendingReply:
         """Queue a PUB, MPUB or DPUB, given as its whole bytes. Never switches.
 
         SUB and CLS pass here, too, because they are the only other commands with a reply.
 
         :param reply: settled by nsqd's reply; None for a new one
-        :param several: whether others follow at once, so that it is written with them
         :returns: the reply; its error is PublishRefused if nsqd refused the command, NotSent if nsqd does not have the
             message, OutcomeUnknown if it may have it
         :raises NSQError: if the connection is gone; nothing was queued
@@ -448,7 +447,7 @@ class Connection:
         reply = PendingReply() if reply is None else reply
         reply.size = size = len(command)
         reply.end = outbox.put_count + size
-        alone = not (several or self.unanswered)
+        alone = not self.unanswered
         try:
             self._session.expect(reply)
             if alone:
@@ -460,23 +459,6 @@ class Connection:
             self.end(exc)
             raise
         return reply
-
-    def publish_all(self, commands: Sequence[bytes], replies: Sequence[PendingReply]) -> None:
-        """As :meth:`publish`, for several that came together, with a reply for each. Never switches."""
-        self._require_alive()
-        outbox = self._outbox
-        end = outbox.put_count
-        expect = self._session.expect
-        try:
-            for command, reply in zip(commands, replies, strict=True):
-                reply.size = size = len(command)
-                end += size
-                reply.end = end
-                expect(reply)
-            outbox.put(b"".join(commands))
-        except BaseException as exc:
-            self.end(exc)
-            raise
 
     @property
     def at_rest(self) -> bool:

@@ -25,7 +25,7 @@ from gnsq_like.wire.names import encode_topic
 _EARLY_COUNT = 32
 
 #: Sends publishes or batches at a monotonic time: the pool's ``submit``, or that of ``replicas``.
-Submit = Callable[[list[Publish], float], None]
+Submit = Callable[[Publish, float], None]
 
 
 class Member(Publish):
@@ -143,42 +143,33 @@ class Batching:
         """The number of publishes in open batches."""
         return sum(len(batch.members) for batch in self._open.values())
 
-    def add(self, publishes: list[Publish]) -> list[Publish]:
-        """Add messages to their topics' batches. Never switches.
-
-        :returns: the others: DPUBs and MPUBs
-        """
-        others: list[Publish] = []
-        for member in publishes:
-            if type(member) is not Member:
-                others.append(member)
-                continue
-            if member.done:
-                continue
-            added = SIZE_BYTES + len(member.body)
-            batch = self._open.get(member.topic)
-            if batch is not None and batch.bytes + added > self._most_bytes:
-                self._close(batch)
-                batch = None
-            if batch is None:
-                batch = self._begin(member)
-            members = batch.members
-            members.append(member)
-            member.carrier = batch
-            batch.bytes += added
-            if member.deadline < batch.deadline:
-                batch.deadline = member.deadline
-                self.watch(batch)
-            if (
-                len(members) >= self._most_count
-                or batch.bytes >= self._most_bytes
-                or (self._linger and member.deadline < time.monotonic() + self._linger)
-                or (len(members) == _EARLY_COUNT and not self._linger and not self._pool.nsqds.unanswered_count)
-            ):
-                self._close(batch)
+    def add(self, member: Member) -> None:
+        """Add a message to its topic's batch. Never switches."""
+        if member.done:
+            return
+        added = SIZE_BYTES + len(member.body)
+        batch = self._open.get(member.topic)
+        if batch is not None and batch.bytes + added > self._most_bytes:
+            self._close(batch)
+            batch = None
+        if batch is None:
+            batch = self._begin(member)
+        members = batch.members
+        members.append(member)
+        member.carrier = batch
+        batch.bytes += added
+        if member.deadline < batch.deadline:
+            batch.deadline = member.deadline
+            self.watch(batch)
+        if (
+            len(members) >= self._most_count
+            or batch.bytes >= self._most_bytes
+            or (self._linger and member.deadline < time.monotonic() + self._linger)
+            or (len(members) == _EARLY_COUNT and not self._linger and not self._pool.nsqds.unanswered_count)
+        ):
+            self._close(batch)
         if self._open and not self._linger:
             self._flush_soon()
-        return others
 
     def _begin(self, member: Member) -> PublishBatch:
         encode_topic(member.topic)
@@ -197,7 +188,7 @@ class Batching:
 
     def watch(self, batch: PublishBatch) -> None:
         """Watch the batch's deadline as it is now. Never switches."""
-        self._pool.deadlines.add([BatchDeadline(batch)])
+        self._pool.deadlines.add(BatchDeadline(batch))
 
     def _close(self, batch: PublishBatch) -> None:
         """Send a batch. Never switches."""
@@ -209,7 +200,7 @@ class Batching:
                 self._alone(batch.members[0])
                 batch.forget()
                 return
-            self._submit([batch], time.monotonic())
+            self._submit(batch, time.monotonic())
         except BaseException:  # a signal handler has raised: nothing else would settle those not sent
             self._open.pop(batch.topic, None)
             for member in batch.members:
@@ -228,8 +219,8 @@ class Batching:
             member.settle(NotSent("its caller is gone"))
         else:  # one that is done is not written
             member.command = self.encoder.pub_of(member.topic, member.body)
-            self._pool.deadlines.add([member])
-            self._submit([member], time.monotonic())
+            self._pool.deadlines.add(member)
+            self._submit(member, time.monotonic())
 
     def send_singly(self, members: list[Member]) -> None:
         """Send each member of a refused batch as a PUB. Never switches."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import count
 from typing import Any, Protocol
 
@@ -44,28 +44,14 @@ class Expires(Protocol):
     def expire(self) -> None: ...
 
 
-def _expire(thing: Expires) -> None:
-    thing.expire()
-
-
 class Deadlines:
     """Calls ``expire()`` of each added object that is not done at its deadline.
 
     :param on_look: called in the hub at each look, and after some expired
-    :param expire: called instead of the object's own function
-    :param grace: seconds after the deadline at which it is called
     """
 
-    def __init__(
-        self,
-        on_look: Callable[[], object],
-        *,
-        expire: Callable[[Any], object] = _expire,
-        grace: float = 0.0,
-    ) -> None:
+    def __init__(self, on_look: Callable[[], object]) -> None:
         self._on_look = on_look
-        self._expire = expire
-        self._grace = grace
         self._line: deque[Expires] = deque()
         self._heap: list[tuple[float, int, Expires]] = []
         self._numbers = count()
@@ -82,23 +68,18 @@ class Deadlines:
     def __len__(self) -> int:
         return len(self._line) + len(self._heap)
 
-    def add(self, things: Iterable[Expires]) -> None:
-        """Watch deadlines. Never switches."""
+    def add(self, thing: Expires) -> None:
+        """Watch a deadline. Never switches."""
         line = self._line
         while line and line[0].done:
             line.popleft()
-        last = line[-1].deadline if line else 0.0
-        soon = self._next_look - self._grace
-        for thing in things:
-            deadline = thing.deadline
-            if deadline < last:
-                self._push(thing)
-            else:
-                line.append(thing)
-                last = deadline
-            if deadline < soon:
-                self.arm(deadline + self._grace)
-                soon = self._next_look - self._grace
+        deadline = thing.deadline
+        if line and deadline < line[-1].deadline:
+            self._push(thing)
+        else:
+            line.append(thing)
+        if deadline < self._next_look:
+            self.arm(deadline)
         if len(line) > self._rebuild_at:
             self._line = deque(each for each in line if not each.done)
             self._rebuild_at = 2 * len(self._line) + _SLACK
@@ -150,9 +131,9 @@ class Deadlines:
     def _expire_due(self, late: float) -> None:
         self._is_second_look = not self._is_second_look and late > _HELD_UP
         if self._is_second_look:
-            self._timer.set(self._grace)
+            self._timer.set(0.0)
             return
-        now = time.monotonic() - self._grace
+        now = time.monotonic()
         expired = False
         line, heap = self._line, self._heap
         while line and (line[0].done or line[0].deadline <= now):
@@ -161,7 +142,7 @@ class Deadlines:
                 line.popleft()
                 if not thing.done:
                     expired = True
-                    self._expire(thing)
+                    thing.expire()
             except BaseException:
                 line.appendleft(thing)  # a signal handler has raised: later again
                 raise
@@ -171,12 +152,12 @@ class Deadlines:
                 heapq.heappop(heap)
                 if not entry[2].done:
                     expired = True
-                    self._expire(entry[2])
+                    entry[2].expire()
             except BaseException:
                 heapq.heappush(heap, entry)
                 raise
         nearest = [*(each.deadline for each in list(line)[:1]), *(each[0] for each in heap[:1])]
-        if nearest and min(nearest) + self._grace < self._next_look:
-            self._timer.set_by(min(nearest) + self._grace)
+        if nearest and min(nearest) < self._next_look:
+            self._timer.set_by(min(nearest))
         if expired:
             self._on_look()

@@ -233,10 +233,9 @@ class Destination:
 
     # -- publishing ---------------------------------------------------------------------------------
 
-    def send(self, publish: Publish, now: float, more: bool = False) -> bool:
+    def send(self, publish: Publish, now: float) -> bool:
         """Queue a publish on the connection, if there is one with room; else connect if that is due. Never switches.
 
-        :param more: whether others follow at once, so that it is written with them
         :returns: False if it is not taken; the next answer, or the next connection, then makes the pool try again
         """
         connection, options = self.connection, self._options
@@ -260,7 +259,7 @@ class Destination:
             if publish.done or not command:
                 command = publish.encode()
             if command:
-                connection.publish(command, publish, more)
+                connection.publish(command, publish)
             else:
                 publish.sent_to = None
         except BaseException:  # a signal handler has raised
@@ -268,46 +267,6 @@ class Destination:
                 publish.sent_to = None
             raise
         return True
-
-    def send_all(self, publishes: list[Publish], now: float) -> int:
-        """Queue publishes that came together, as :meth:`send`, at half its cost for each. Never switches.
-
-        :returns: how many of the first are taken
-        """
-        if not self.send(publishes[0], now, True):
-            return 0
-        assert self.connection is not None
-        connection = self.connection
-        room = self._options.max_pending_count - len(connection.unanswered)
-        bytes_left = self._options.max_pending_bytes - connection.unanswered_bytes
-        taken = 1
-        sent: list[Publish] = []
-        commands: list[bytes] = []
-        try:
-            for publish in publishes[1:]:
-                if room <= 0 or bytes_left <= 0:
-                    self.blocked = True
-                    break
-                taken += 1
-                publish.sent_to = connection.address  # as above
-                command = publish.command
-                if publish.done or not command:
-                    command = publish.encode()
-                if not command:
-                    publish.sent_to = None
-                    continue
-                sent.append(publish)
-                commands.append(command)
-                room -= 1
-                bytes_left -= len(command)
-            if sent:
-                connection.publish_all(commands, sent)
-        except BaseException:  # a signal handler has raised
-            for publish in publishes[1:taken]:
-                if publish not in connection.unanswered:
-                    publish.sent_to = None
-            raise
-        return taken
 
     def why(self) -> str:
         """Why nothing can be sent to it, for an error's text."""

@@ -130,32 +130,19 @@ class Nsqds:
 
     # -- the next one -------------------------------------------------------------------------------
 
-    def send_all(self, publishes: list[Publish], now: float) -> int:
-        """Send publishes that came together. Never switches.
-
-        :returns: how many of the first are taken
-        """
-        if len(self.destinations) == 1:
-            return self.destinations[0].send_all(publishes, now)
-        for number, publish in enumerate(publishes):
-            if not self.send(publish, now, True):
-                return number
-        return len(publishes)
-
-    def send(self, publish: Publish, now: float, more: bool = False) -> bool:
+    def send(self, publish: Publish, now: float) -> bool:
         """Send a publish to the next nsqd in turn that takes it, or to the last one again. Never switches.
 
-        :param more: whether others follow at once
         :returns: False if none takes it
         """
         destinations = self.destinations
         count = len(destinations)
         if count == 1 and not publish.is_copy:
-            return destinations[0].send(publish, now, more)
+            return destinations[0].send(publish, now)
         if count > _FEW and not publish.is_copy:
             last = self._last_of_group(count)
             # It may have left the list since, and must not be dialled then.
-            if last is not None and last.usable and last.send(publish, now, more):
+            if last is not None and last.usable and last.send(publish, now):
                 return True
         taken = publish.avoids() if publish.is_copy else ()
         doubted: list[Destination] = []
@@ -166,11 +153,11 @@ class Nsqds:
                 continue
             if destination.connected and destination.doubted:
                 doubted.append(destination)
-            elif destination.send(publish, now, more):
+            elif destination.send(publish, now):
                 self._turn = position + 1
                 self._last = destination
                 return True
-        return any(destination.send(publish, now, more) for destination in doubted)
+        return any(destination.send(publish, now) for destination in doubted)
 
     def _last_of_group(self, count: int) -> Destination | None:
         """The nsqd of the last publish, if the next one belongs to its group."""

@@ -77,15 +77,12 @@ class Pool:
 
     # -- sending ------------------------------------------------------------------------------------
 
-    def submit(self, publishes: list[Publish], now: float) -> None:
-        """Send publishes that came together, or queue them. Never switches."""
+    def submit(self, publish: Publish, now: float) -> None:
+        """Send a publish, or queue it. Never switches."""
         nsqds = self.nsqds
-        taken = 0
-        if nsqds.circuit.reason is None and (not self._queue or publishes[0].is_copy):
-            taken = nsqds.send(publishes[0], now) if len(publishes) == 1 else nsqds.send_all(publishes, now)
-        if taken < len(publishes):
-            for publish in publishes[taken:]:
-                self._enqueue(publish)
+        may_send = nsqds.circuit.reason is None and (not self._queue or publish.is_copy)
+        if not (may_send and nsqds.send(publish, now)):
+            self._enqueue(publish)
             self.changed()
 
     def _enqueue(self, publish: Publish) -> None:

@@ -29,7 +29,7 @@ from gnsq_like.producer.batching import Member
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish, PublishCounts
-from gnsq_like.producer.waiting import PublishResult, Running, give_up, publish_and_wait, publish_from_loop
+from gnsq_like.producer.waiting import GRACE, PublishResult, Running, check_asyncio, publish_and_wait, set_future
 from gnsq_like.runtime import hub_thread, native, owner
 from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here, may_wait_here, own_hub
@@ -157,25 +157,30 @@ class Producer(KnownAttributes):
         now = time.monotonic()
         running, publish = self._make(topic, body, defer, now, timeout)
         hub_handle, pool = running.hub_handle, running.pool
-        result = PublishResult(publish, hub_handle)
         here = native.thread_id() == running.thread
         may_begin = here and not running.beginning and may_wait_here()
         is_full = pool.waiting_count + hub_handle.backlog >= self.options.max_pending_count
         if is_full and here and not may_begin:
+            result = PublishResult(publish, hub_handle)
             hub_handle.call(publish.settle, NotSent(f"no room, and it may not wait here: {pool.nsqds.why()}"))
             return result
-        if may_begin:
-            running.begin([publish], now)
-        else:
-            hub_handle.call(running.begin, [publish], now)
+        result = self._begin(running, publish, now, may_begin)
         if is_full:  # in the queue with the others; it keeps its caller until it has left it
             out = PendingReply()
             hub_handle.call(pool.when, lambda: publish.done or publish.is_sent or pool.has_room(), out)
             try:
                 hub_handle.wait(out, publish.deadline - now)
             except BaseException:
-                give_up(publish, hub_handle)
+                result.give_up()
                 raise
+        return result
+
+    def _begin(self, running: Running, publish: Publish, now: float, may_begin: bool) -> PublishResult:
+        result = PublishResult(publish, running.hub_handle)
+        if may_begin:
+            running.begin(publish, now)
+        else:
+            running.hub_handle.call(running.begin, publish, now)
         return result
 
     async def apublish(
@@ -196,9 +201,23 @@ class Producer(KnownAttributes):
         :raises UsageError: if the event loop runs in a spawned greenlet of a monkey-patched process: asyncio allows one
             loop in a thread, so that concurrent ones fail
         """
+        import asyncio  # programs without it need not load it
+
         now = time.monotonic()
         running, publish = self._make(topic, body, defer, now, timeout)
-        await publish_from_loop(running, publish, now)
+        check_asyncio(running.hub_handle)
+        loop = asyncio.get_running_loop()
+        settled = loop.create_future()
+        result = self._begin(running, publish, now, False)
+        result.add_done_callback(lambda _: set_future(settled))
+        try:
+            for limit in (publish.deadline - now, GRACE):
+                await asyncio.wait([settled], timeout=limit)
+        except BaseException:
+            result.give_up()
+            raise
+        result.end()
+        result.get()
 
     def multi_publish(
         self,

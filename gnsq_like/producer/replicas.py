@@ -68,8 +68,8 @@ class Group:
         """Send the copies. Never switches."""
         for copy in self._copies:
             # Copies still queued when the quorum is reached need a deadline of their own.
-            self._pool.deadlines.add([copy])
-            self._pool.submit([copy], now)
+            self._pool.deadlines.add(copy)
+            self._pool.submit(copy, now)
 
     def encode(self) -> bytes:
         """The command for a copy that is now sent; the same for all copies, once another was sent."""
@@ -117,10 +117,9 @@ class Replicas:
         self._replicas = replicas
         self._quorum = replicas if quorum is None else quorum
 
-    def submit(self, publishes: list[Publish], now: float) -> None:
-        """Send each publish to several nsqds. Never switches."""
-        for publish in publishes:
-            if not publish.done:  # else its caller is gone
-                group = Group(self._pool, publish, self._replicas, self._quorum)
-                publish.carrier = group
-                group.send(now)
+    def submit(self, publish: Publish, now: float) -> None:
+        """Send a publish to several nsqds. Never switches."""
+        if not publish.done:  # else its caller is gone
+            group = Group(self._pool, publish, self._replicas, self._quorum)
+            publish.carrier = group
+            group.send(now)

@@ -5,15 +5,13 @@ caller in its own way. Whoever waits does the same three things: it waits until 
 another thread must report the outcome; it withdraws a publish that is not settled then (:func:`withdraw`); and if it is
 interrupted, it gives the publish up (:func:`give_up`), which changes nothing on the wire.
 
-================================  ==============================================================================
-Caller                            How it waits
-================================  ==============================================================================
+=================================  =============================================================================
+Caller                             How it waits
+=================================  =============================================================================
 a greenlet beside the connections  ``Publish.wait_in`` its hub; the pool's deadlines
-greenlets of another hub           ``Callers``: handed over together, one timer for all
-a thread without a hub             on a lock (``CrossThreadWait``)
-an asyncio task                    a future of its event loop (:func:`publish_from_loop`)
-nobody, or somebody later          ``PublishResult``, an AsyncResult for all of these
-================================  ==============================================================================
+any other thread                   ``CrossThreadWait``: a greenlet in its hub, a thread without one on a lock
+nobody, or somebody later          ``PublishResult``, an AsyncResult for all of these, and for tasks of asyncio
+=================================  =============================================================================
 
 ``Running`` is what a started Producer is made of, and the ways into its pool, called in the pool's thread only.
 """
@@ -24,7 +22,7 @@ import pickle  # noqa: F401 - AsyncResult.set_exception imports it, which fails 
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 import gevent
 from gevent import Greenlet, getcurrent, monkey
@@ -32,24 +30,20 @@ from gevent._hub_local import get_hub_if_exists
 from gevent.event import AsyncResult
 
 from gnsq_like.errors import InvalidOption, NotSent, UsageError
-from gnsq_like.producer.deadlines import Deadlines
+from gnsq_like.producer.batching import Member
 from gnsq_like.producer.pool import Pool
-from gnsq_like.producer.publish import Publish, resume
+from gnsq_like.producer.publish import Publish
 from gnsq_like.runtime import native
-from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, call_here, handle_here, may_wait_here
-from gnsq_like.runtime.timer import Gathering
+from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, call_here, may_wait_here
 
-
-class _Local(native.local):
-    """What ``waiting`` keeps for each thread that publishes."""
-
-    callers: Callers | None = None
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Running:
     """The parts of a started Producer: made by the first publish, until a fork, close, or the end of their thread."""
 
-    __slots__ = ("beginning", "hub_handle", "local", "pool", "thread")
+    __slots__ = ("beginning", "hub_handle", "pool", "thread")
 
     def __init__(self, hub_handle: HubHandle, pool: Pool) -> None:
         self.hub_handle = hub_handle
@@ -57,20 +51,19 @@ class Running:
         self.pool = pool
         #: Whether ``begin`` runs: a signal handler that interrupts it can begin no other.
         self.beginning = False
-        self.local = _Local()
 
-    def begin(self, publishes: list[Publish], now: float) -> None:
-        """Send publishes that came together, in one write for each connection. In the pool's thread; never switches."""
+    def begin(self, publish: Publish, now: float) -> None:
+        """Send a publish, or add it to a batch. In the pool's thread; never switches."""
         pool = self.pool
         try:
             self.beginning = True
-            if pool.batching is not None and pool.nsqds.circuit.reason is None:
-                publishes = pool.batching.add(publishes)
-            if publishes:
+            if type(publish) is Member and pool.batching is not None and pool.nsqds.circuit.reason is None:
+                pool.batching.add(publish)
+            else:
                 try:
-                    pool.send(publishes, now)
+                    pool.send(publish, now)
                 finally:
-                    pool.deadlines.add(publishes)  # last, because that costs no time while nsqd works on its answer
+                    pool.deadlines.add(publish)  # last, because that costs no time while nsqd works on its answer
         finally:
             self.beginning = False
 
@@ -112,14 +105,17 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
     :param now: monotonic time
     :raises PublishError: if it is not confirmed
     """
-    if native.thread_id() == running.thread:
-        if running.beginning or not may_wait_here():
-            raise NotSent(
-                "publish() cannot wait in the hub or in a signal handler that interrupts it; "
-                "use publish_async() there, or gevent.signal_handler()"
-            )
+    here = native.thread_id() == running.thread
+    if (here and running.beginning) or (get_hub_if_exists() is not None and not may_wait_here()):
+        raise NotSent(
+            "publish() cannot wait in the hub or in a signal handler that interrupts it; "
+            "use publish_async() there, or gevent.signal_handler()"
+        )
+    if not here:
+        _wait_elsewhere(running, publish, now)
+    else:
         try:
-            running.begin([publish], now)
+            running.begin(publish, now)
             if publish.done:
                 gevent.sleep(0)  # it failed; a caller that tries again in a loop must not keep the hub from running
             else:
@@ -127,31 +123,17 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
         except BaseException:
             publish.abandon()
             raise
-    elif (hub := get_hub_if_exists()) is not None:
-        callers = running.local.callers
-        if callers is None or callers.hub is not hub:
-            callers = running.local.callers = Callers(running)
-        callers.waiting += 1
-        try:
-            callers.hand_over_soon(publish)
-            publish.wait_in(hub, callers.settled)
-        except BaseException:
-            give_up(publish, running.hub_handle)
-            raise
-        finally:
-            callers.waiting -= 1
-    else:
-        _wait_without_a_hub(running, publish, now)
     if publish.error is not None:
         # A batch or a lost connection settles many publishes with the same error; each needs its own traceback.
         raise publish.error.with_traceback(None)
 
 
-def _wait_without_a_hub(running: Running, publish: Publish, now: float) -> None:
+def _wait_elsewhere(running: Running, publish: Publish, now: float) -> None:
+    """In another thread than that of the connections."""
     there = running.hub_handle
     wait = CrossThreadWait(publish)
     try:
-        there.call(running.begin, [publish], now)
+        there.call(running.begin, publish, now)
         answered = wait.wait(publish.deadline - now) or wait.wait(GRACE)
     except BaseException:
         give_up(publish, there)
@@ -160,92 +142,15 @@ def _wait_without_a_hub(running: Running, publish: Publish, now: float) -> None:
         withdraw(publish, there)
 
 
-# -- greenlets of another hub ---------------------------------------------------------------------------------------
-
-
-class Callers:
-    """The greenlets of one hub that publish through the hub of another thread; made in their thread.
-
-    To wake the other thread costs as much as several publishes, and so does a timer for each. So the publishes of all
-    greenlets that run in one iteration of their hub are handed over together and leave in one write, and those that are
-    settled in one iteration of the other hub are handed back together. One timer for all ends those that the other
-    thread has not settled in time.
-
-    Rules for editors: ``settled`` belongs to the other thread, and ``_hand_back`` runs there.
-    """
-
-    def __init__(self, running: Running) -> None:
-        self._here = handle_here()
-        self.hub: Any = self._here.hub
-        self._running = running
-        self._there = running.hub_handle
-        #: The publishes of this iteration of this hub.
-        self._new: Gathering[Publish] = Gathering(self.hub.loop, self._hand_over)
-        #: Those that were settled in one of the other hub.
-        self.settled: Gathering[Publish] = Gathering(self._there.hub.loop, self._hand_back)
-        #: How many greenlets wait. While there are any, the looks also keep the hub from raising LoopExit.
-        self.waiting = 0
-        #: Those whose greenlets are to be resumed.
-        self._back: list[Publish] = []
-        self._deadlines = Deadlines(self._look, expire=self._withdraw, grace=GRACE)
-
-    def hand_over_soon(self, publish: Publish) -> None:
-        """Hand a publish over, with the others of this iteration of the hub. Never switches."""
-        if not self._new:
-            self._deadlines.arm(publish.deadline + GRACE)  # looks begin now: an interrupted hand-over is made then
-        self._new.add(publish)
-
-    def _look(self) -> None:
-        """What an exception of a signal handler kept from being done is done now, in both threads."""
-        self._here.look()
-        self._new.look()
-        self._there.call(self.settled.look)
-        if self._back:
-            self._resume()
-
-    def _hand_over(self, publishes: list[Publish]) -> None:
-        self._deadlines.add(publishes)
-        self._there.call(self._running.begin, _take(publishes), time.monotonic())
-
-    def _hand_back(self, publishes: list[Publish]) -> None:
-        # First without a function of Python, which a signal handler could interrupt before it has done anything.
-        self._here.call(self._back.extend, _take(publishes))
-        self._here.call(self._resume)
-
-    def _resume(self) -> None:
-        try:
-            resume(self._back)
-        finally:
-            if self._back:
-                self.hub.loop.run_callback(self._resume)
-            if not self.waiting:
-                self._deadlines.close()
-
-    def _withdraw(self, publish: Publish) -> None:
-        withdraw(publish, self._there)
-        self._back.append(publish)
-        self.hub.loop.run_callback(self._resume)
-
-
-def _take(publishes: list[Publish]) -> list[Publish]:
-    """These, of which none are left in the list: at most they get lost, and none is handed over twice."""
-    taken = publishes.copy()
-    publishes.clear()
-    return taken
-
-
 # -- asyncio --------------------------------------------------------------------------------------------------------
 
 
-async def publish_from_loop(running: Running, publish: Publish, now: float) -> None:
-    """As :func:`publish_and_wait`, in a task of an asyncio event loop, which nothing here blocks.
+def check_asyncio(there: HubHandle) -> None:
+    """For ``apublish``. Never switches.
 
-    :raises PublishError: if it is not confirmed
     :raises UsageError: in a greenlet of a patched process: asyncio has one loop in a thread, so that others fail
+    :raises InvalidOption: if the connections are in the thread of the event loop, which does not run their hub
     """
-    import asyncio  # programs without it need not load it
-
-    there = running.hub_handle
     if monkey.is_module_patched("threading") and isinstance(getcurrent(), Greenlet):
         raise UsageError(
             "apublish() was called in a greenlet of a monkey-patched process, such as a gevent worker of gunicorn, "
@@ -258,30 +163,17 @@ async def publish_from_loop(running: Running, publish: Publish, now: float) -> N
             False,
             "apublish() needs the connections in another thread, because the event loop keeps this one",
         )
-    loop = asyncio.get_running_loop()
-    settled = loop.create_future()
 
-    def settle() -> None:
-        if not settled.done():
-            settled.set_result(None)
 
-    def wake() -> None:
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits
-            loop.call_soon_threadsafe(settle)
+def set_future(future: asyncio.Future[None]) -> None:
+    """Complete a future of an event loop. From any thread; never switches."""
 
-    publish.link(wake)
-    there.call(running.begin, [publish], now)
-    timer = loop.call_later(publish.deadline - now, lambda: loop.call_later(GRACE, settle))
-    try:
-        await settled
-    except BaseException:
-        give_up(publish, there)
-        raise
-    finally:
-        timer.cancel()
-    withdraw(publish, there)
-    if publish.error is not None:
-        raise publish.error.with_traceback(None)
+    def complete() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    with suppress(RuntimeError):  # the loop is closed, and nobody waits
+        future.get_loop().call_soon_threadsafe(complete)
 
 
 # -- publish_async --------------------------------------------------------------------------------------------------
@@ -318,6 +210,15 @@ class PublishResult(AsyncResult):
             self._wait_elsewhere(timeout)
         else:
             super().wait(timeout)
+
+    def end(self) -> None:
+        """End the publish, if its thread has not settled it by its deadline. Never switches."""
+        withdraw(self._publish, self._there)
+        self._settled()
+
+    def give_up(self) -> None:
+        """Nobody waits any more: it is not sent, if it was not sent yet. Never switches."""
+        give_up(self._publish, self._there)
 
     def add_done_callback(self, callback: Callable[[Exception | None], object]) -> None:
         """Call ``callback(error)`` once the outcome is known; the error is None after nsqd's OK. From any thread.

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from gnsq_like.producer.deadlines import Deadlines
-from gnsq_like.runtime import native
 from tests.support import hub_errors
 from tests.support.daemons import wait_for
 
@@ -50,9 +49,9 @@ def test_each_expires_at_its_time_whatever_the_order(queue: Deadlines, log: Log)
     now = time.monotonic()
     draw = random.Random(1)
     for number in range(200):
-        queue.add([Thing(now + draw.random() * 0.6 + number % 7 * 0.05, log)])
+        queue.add(Thing(now + draw.random() * 0.6 + number % 7 * 0.05, log))
     wait_for(lambda: len(log) == 200)
-    queue.add([Thing(time.monotonic(), log)])  # on a machine that stood still, all of them may be due in one round
+    queue.add(Thing(time.monotonic(), log))  # on a machine that stood still, all of them may be due in one round
     wait_for(lambda: len(log) == 201)
     assert all(at >= deadline for deadline, at, _ in log)
     # None expired in a later round than one that was due after it.
@@ -65,27 +64,11 @@ def test_each_expires_at_its_time_whatever_the_order(queue: Deadlines, log: Log)
 def test_what_is_done_does_not_expire(queue: Deadlines, log: Log) -> None:
     now = time.monotonic()
     done, left = Thing(now + 0.01, log), Thing(now + 0.03, log)
-    queue.add([done, left])
+    queue.add(done)
+    queue.add(left)
     done.done = True
     wait_for(lambda: log)
     assert [deadline for deadline, *_ in log] == [left.deadline]
-
-
-def test_expiry_may_be_another_function_and_later(log: Log) -> None:
-    now = time.monotonic()
-    late: list[Thing] = []
-
-    def expire(thing: Thing) -> None:
-        assert time.monotonic() >= thing.deadline + 0.05
-        late.append(thing)
-
-    deadlines = Deadlines(log.end_round, expire=expire, grace=0.05)
-    things = [Thing(now + 0.02, log), Thing(now + 0.03, log), Thing(now + 0.01, log)]
-    deadlines.add(things)
-    wait_for(lambda: len(late) == 3)
-    assert set(late) == set(things)
-    assert not log
-    deadlines.close()
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -93,10 +76,10 @@ def test_what_is_done_is_forgotten_although_one_is_not(queue: Deadlines, log: Lo
     """One publish to a mute nsqd must not keep a million answered ones in memory."""
     now = time.monotonic()
     stuck = Thing(now + (1000 if order == 1 else 5), log)
-    queue.add([stuck])
+    queue.add(stuck)
     for number in range(20_000):
         thing = Thing(now + 1000 + order * number * 0.01, log)
-        queue.add([thing])
+        queue.add(thing)
         thing.done = True
     assert len(queue) < 4000
     assert not log
@@ -104,11 +87,11 @@ def test_what_is_done_is_forgotten_although_one_is_not(queue: Deadlines, log: Lo
 
 def test_what_is_done_behind_an_earlier_one_out_of_order_is_forgotten_too(queue: Deadlines, log: Log) -> None:
     now = time.monotonic()
-    queue.add([Thing(now + 5000, log)])
-    queue.add([Thing(now + 1000, log)])
+    queue.add(Thing(now + 5000, log))
+    queue.add(Thing(now + 1000, log))
     for number in range(20_000):
         thing = Thing(now + 1001 + number * 0.01, log)
-        queue.add([thing])
+        queue.add(thing)
         thing.done = True
     assert len(queue) < 4000
     assert not log
@@ -126,27 +109,9 @@ def test_an_expiry_that_is_interrupted_is_made_up_for(queue: Deadlines, log: Log
             super().expire()
 
     if early:
-        queue.add([Thing(time.monotonic() + 3600, log)])
+        queue.add(Thing(time.monotonic() + 3600, log))
     thing = Interrupted(time.monotonic() + 0.01, log)
     with hub_errors.expected("a signal handler's"):
-        queue.add([thing])
+        queue.add(thing)
         wait_for(lambda: thing.interrupted)
     wait_for(lambda: thing.done)
-
-
-def test_after_the_hub_has_stood_still_answers_have_a_grace_whichever_timer_comes_first() -> None:
-    """A timer for the deadline and the look of each second are late together."""
-    late: list[float] = []
-
-    def expire(thing: Thing) -> None:
-        thing.done = True
-        late.append(time.monotonic())
-
-    deadlines = Deadlines(int, expire=expire, grace=0.1)
-    thing = Thing(time.monotonic() + 0.5, Log())
-    deadlines.add([thing])
-    native.sleep(1.2)  # the hub does not run meanwhile
-    ran = time.monotonic()
-    wait_for(lambda: late)
-    assert late[0] >= ran + 0.1
-    deadlines.close()

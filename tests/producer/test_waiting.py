@@ -141,23 +141,6 @@ def test_greenlets_of_several_hubs_are_woken_each_in_theirs() -> None:
         threads.kill()
 
 
-def test_the_greenlets_of_each_thread_have_their_own_way_in() -> None:
-    with good_nsqd() as server, Producer(server.address, own_thread=True, timeout=PATIENCE) as producer:
-        running = producer._started()
-
-        def way_in() -> object:
-            gevent.get_hub()
-            producer.publish("t", b"x")
-            return running.local.callers
-
-        here = way_in()
-        assert here is not None and way_in() is here
-        thread = ThreadPool(1)
-        there = thread.apply(way_in)
-        assert there is not None and there is not here
-        thread.kill()
-
-
 # -- the result of publish_async ------------------------------------------------------------
 
 

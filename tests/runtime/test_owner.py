@@ -393,7 +393,7 @@ with Producer(sys.argv[1]) as producer:
     pool = producer._running.pool
     [connection] = [each.connection for each in pool.nsqds.destinations]
     unanswered = SimpleNamespace(done=False, deadline=float("inf"))
-    producer._running.hub_handle.run(pool.deadlines.add, [unanswered])
+    producer._running.hub_handle.run(pool.deadlines.add, unanswered)
     timers = [pool.deadlines._looking, connection._liveness._timer]
     sock = connection._transport._sock
     assert [timer.active for timer in timers] == [True, True]
