@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gnsq_like.server.broker.metadata import BadMetadata, decode
 from gnsq_like.server.storage.disk_queue import DiskQueue
-from gnsq_like.server.storage.queue_files import Record
+from gnsq_like.server.storage.records import Record
 from tests.fuzz.streams import SCRATCH, head
 
 _RECORDS: list[Record] = [(number, 1, b"%016x" % number, b"body" * number) for number in range(3)]

@@ -3,7 +3,8 @@
 A disk is a directory. Its files are written as usual; beside that, each ``fsync`` notes what has reached the disk: the
 content of its file, and, as with the journal of a usual file system, the names in the directory as they are then. After
 ``crash`` the directory holds what was noted. Of what was written later, some may be there as well: of the names, an
-earlier state since then; of a file's content, a part of what was appended.
+earlier state since then; of a file's content, a part of what was appended, perhaps followed by zeros, as where a file
+system has noted a size and not written all blocks. ``flip`` damages what is there.
 """
 
 from __future__ import annotations
@@ -130,13 +131,23 @@ class Disk:
     def crash(self) -> None:
         """After the end of its process: lose what has not reached the disk."""
         written = {file: path.read_bytes() for file, path in self._paths() if path.exists()}
+        left = {file: self._after_crash(file, content) for file, content in written.items()}
         survivors = self._random.choice(self._states)
         for path in self.directory.iterdir():
             path.unlink()
         for name, file in survivors.items():
-            Path(self.directory, name).write_bytes(self._after_crash(file, written.get(file, b"")))
+            Path(self.directory, name).write_bytes(left.get(file, file.synced or b""))
         self._names = dict(survivors)
         self._states = [dict(survivors)]
+
+    def flip(self, name: str, at: int, bit: int) -> None:
+        """A bit of a file is another one, and stays so."""
+        path, file = Path(self.directory, name), self._names[name]
+        content = bytearray(path.read_bytes())
+        content[at] ^= 1 << bit
+        path.write_bytes(content)
+        if file.synced is not None:
+            file.synced = bytes(content[: len(file.synced)])
 
     def _paths(self) -> list[tuple[_File, Path]]:
         return [(file, Path(self.directory, name)) for name, file in self._names.items()]
@@ -145,6 +156,9 @@ class Disk:
         synced = file.synced or b""
         if written.startswith(synced) and len(written) > len(synced):
             synced = written[: self._random.randrange(len(synced), len(written) + 1)]
+            if self._random.random() < 0.3:
+                # More than was written: zeros that end with the last record could be its own.
+                synced = synced.ljust(len(written) + self._random.randrange(1, 600), b"\0")
         file.synced = synced
         return synced
 

@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,9 +15,12 @@ import gevent
 
 import gnsq_like
 from gnsq_like import errors
+from gnsq_like.server.broker.message import made_at_ns
 from gnsq_like.server.broker.queues import MemoryQueue
 from gnsq_like.server.storage.queue_files import DATA_FILE
+from gnsq_like.server.storage.records import HEADER, HEADER_BYTES, SIZE_BYTES
 from tests.simulation.cluster import Cluster, Daemon
+from tests.simulation.disk import Disk
 from tests.simulation.ledger import Ledger
 from tests.simulation.network import HOST, Connection
 from tests.simulation.oracles import Oracles
@@ -220,7 +224,32 @@ class Faults:
         with self._disturbing():
             getattr(daemon, how)()
         gevent.sleep(random.random() * 12)
+        if daemon.disk is not None and random.random() < 0.5:
+            self._flip_bits(daemon.disk, random)
         self._start(daemon)
+
+    def _flip_bits(self, disk: Disk, random: Random) -> None:
+        """Damage data files. Who reads them may miss what the damage covers, and get bodies that it has made."""
+        names = sorted(path.name for path in disk.directory.glob("*.diskqueue.0*.dat"))
+        for name in random.sample(names, min(len(names), random.choice([1, 1, 3]))):
+            content = Path(disk.directory, name).read_bytes()
+            if not content:
+                continue
+            spans = _spans(content)
+            at, bit = random.randrange(len(content)), random.randrange(8)
+            disk.flip(name, at, bit)
+            damaged = Path(disk.directory, name).read_bytes()
+            for begin, end in spans:
+                if not _is_sure(content, begin):  # made while the clock was wrong: the search does not find it
+                    self._ledger.excused.add(content[begin + HEADER_BYTES : end])
+                if begin <= at < end:
+                    stop = begin + SIZE_BYTES + int.from_bytes(damaged[begin : begin + SIZE_BYTES])
+                    # The limit: a size that leads exactly to a later record, or to the end, makes one body of all.
+                    covered = [
+                        each for each in spans if begin <= each[0] < (stop if stop in dict(spans).values() else end)
+                    ]
+                    self._ledger.excused |= {content[b + HEADER_BYTES : e] for b, e in covered}
+                    self._ledger.damaged.add(damaged[begin + HEADER_BYTES : stop])
 
     def _start(self, daemon: Daemon) -> None:
         while not daemon.is_running:
@@ -372,12 +401,33 @@ class Faults:
         random.choice(self._producers).change(random)
 
 
+def _spans(content: bytes) -> list[tuple[int, int]]:
+    """Where the records of an undamaged file begin and end."""
+    spans: list[tuple[int, int]] = []
+    at = 0
+    while at + HEADER_BYTES <= len(content):
+        end = at + SIZE_BYTES + int.from_bytes(content[at : at + SIZE_BYTES])
+        if end > len(content) or end < at + HEADER_BYTES:
+            break
+        spans.append((at, end))
+        at = end
+    return spans
+
+
+def _is_sure(content: bytes, begin: int) -> bool:
+    """Whether a record's id was made within a minute of its timestamp."""
+    _, timestamp_ns, _, message_id = HEADER.unpack_from(content, begin)
+    with suppress(ValueError):  # an end that a crash has zeroed
+        return abs(made_at_ns(message_id) - timestamp_ns) <= 60e9
+    return False
+
+
 def _unread_bodies(files: dict[str, bytes]) -> set[bytes]:
     """The bodies that an nsqd finds in the files of its disk queues: what was read before is gone, also if it was
     queued again by a record that has not survived."""
     found: set[bytes] = set()
     for name, content in files.items():
-        if match := DATA_FILE.fullmatch(name):
+        if (match := DATA_FILE.fullmatch(name)) and not match["bad"]:
             meta = _READ_POSITION.match(files.get(f"{match['queue']}.diskqueue.meta.dat", b""))
             file, position = (0, 0) if meta is None else map(int, meta.groups())
             if int(match["number"]) >= file:

@@ -22,6 +22,8 @@ class Ledger:
         self._first_handled: dict[tuple[str, str, str], float] = {}
         #: Confirmed bodies that may be missing: an nsqd was killed, or a topic deleted, that had them in memory.
         self.excused: set[bytes] = set()
+        #: Bodies that nobody has published, as a damaged disk has made them of others.
+        self.damaged: set[bytes] = set()
         #: Bodies that may come twice: published twice, or their handler failed, was slow or answered oddly.
         self.doubtful: set[bytes] = set()
         #: Whether nothing has happened since a time that could make a message come twice; set by the run.
@@ -51,6 +53,8 @@ class Ledger:
         """
         body = message.body
         self.handled[body] += 1
+        if body in self.damaged:
+            return
         outcome = self.outcomes.get(body)
         if outcome is None:
             self.fail(f"@{when:.3f} {body[:40]!r} was never published")

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from tests.simulation.forked import run_forked
 from tests.simulation.run import Report, run_scenario
 from tests.simulation.scenario import Scenario
+from tests.support.scale import share_of
 
 #: Seeds that failed once, with the seconds and the numbers of the faults that it took, and why.
 FOUND = [
@@ -51,6 +53,21 @@ def test_the_same_seed_gives_the_same_run_in_every_process() -> None:
 @pytest.mark.parametrize(("seed", "seconds", "only"), FOUND)
 def test_what_was_found_stays_mended(seed: int, seconds: float, only: frozenset[int]) -> None:
     outcome = run_forked(lambda: run_scenario(Scenario(seed, seconds, only)), 60)
+    assert not outcome.error, outcome.text
+    report: Report = outcome.value
+    assert report.failures == []
+
+
+@pytest.mark.parametrize("seed", range(share_of(50)))
+def test_damaged_disks_cost_what_the_damage_covers(seed: int) -> None:
+    """Nsqds that keep everything on disk, killed and crashed in most of the faults; half the times, bits flip then."""
+    scenario = Scenario(seed, 60.0)
+    scenario.options |= {"data_path": True, "mem_queue_size": 0}
+    ends = ["kill nsqd", "crash nsqd"]
+    scenario.faults = [
+        replace(each, kind=ends[each.number % 2]) if each.number % 3 else each for each in scenario.faults
+    ]
+    outcome = run_forked(lambda: run_scenario(scenario), 120)
     assert not outcome.error, outcome.text
     report: Report = outcome.value
     assert report.failures == []

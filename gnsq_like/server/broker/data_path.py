@@ -39,6 +39,8 @@ _DRAFT = re.compile(r"\.?(nsqd|.+\.diskqueue\.meta)\.dat\.[0-9a-f]+\.tmp")
 #: What is read beside data files.
 _READ = re.compile(r"nsqd\.dat|.+\.diskqueue\.meta\.dat")
 
+#: Seconds between two steps of a search in a damaged file, of some ms each: the rest of nsqd goes on meanwhile.
+_SEARCH_PAUSE = 0.01
 #: What the syncer does: sync a queue, write nsqd.dat, or retry what waits for the disk after a failure.
 Task = DiskQueue | Literal["nsqd.dat", "retry"]
 
@@ -190,7 +192,8 @@ class DataPath:
         options = self._options
         if ephemeral:
             return MemoryQueue(options.mem_queue_size)
-        disk = DiskQueue(self._directory, name, options.max_bytes_per_file, options.sync_every, self._note_unsynced)
+        limits = options.max_bytes_per_file, options.sync_every
+        disk = DiskQueue(self._directory, name, *limits, self._note_unsynced, self._note_search)
         disk.open(self._found.pop(name, ()), is_known=name in self._known)
         self._known.discard(name)
         queue = OverflowQueue(disk, options.mem_queue_size, self._note_use, self._queues.pop)
@@ -215,6 +218,10 @@ class DataPath:
 
     def _note_unsynced(self, disk: DiskQueue, now: bool) -> None:
         self._do_at(disk, 0.0 if now else time.monotonic() + self._options.sync_timeout)
+
+    def _note_search(self) -> None:
+        """A queue searches behind damage: have it read again soon."""
+        self._do_at("retry", time.monotonic() + _SEARCH_PAUSE)
 
     def _sync(self) -> None:
         """Greenlet: the syncer."""

@@ -16,8 +16,9 @@ _TICK_BITS = 20
 #: 2010-11-04 01:42:54.657 UTC in milliseconds, subtracted from ticks although these are longer: nsqd's own epoch.
 _EPOCH = 1288834974288
 _NODE_BITS = 10
+_SEQUENCE_BITS = 12
 #: The sequence numbers of a tick as the last three characters of an id.
-_SEQUENCE = [b"%03x" % number for number in range(1 << 12)]
+_SEQUENCE = [b"%03x" % number for number in range(1 << _SEQUENCE_BITS)]
 
 
 class Owner(Protocol):
@@ -52,6 +53,11 @@ class Message:
     def copy(self) -> Message:
         """The same message for another channel, not yet delivered."""
         return Message(self.id, self.timestamp_ns, self.body, self.defer)
+
+
+def made_at_ns(message_id: bytes) -> int:
+    """When an id was made, by the wall clock."""
+    return ((int(message_id, 16) >> _NODE_BITS + _SEQUENCE_BITS) + _EPOCH) << _TICK_BITS
 
 
 class MessageIds:

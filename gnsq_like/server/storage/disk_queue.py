@@ -1,16 +1,18 @@
 """A queue of messages in files, in the format of NSQ's own disk queue, so that either reads what the other wrote.
 
-``NAME.diskqueue.000000.dat`` and so on hold :mod:`records`. A record that would grow its file beyond
+``NAME.diskqueue.000000.dat`` and so on hold records. A record that would grow its file beyond
 ``max_bytes_per_file`` begins the next file; a file is removed when it has been read to its end. The three
 lines of ``NAME.diskqueue.meta.dat`` are the queue's state: ``depth``, ``file,position`` of the next read, the
 same of the next write.
 
-The metadata lags behind the data: it is updated when files begin or end, and with each sync. What it does not
-cover is found by scanning the files, so nothing written is lost when the process is killed, and what was read
-since comes again. A record that a crash of the machine has torn is cut off then. After such an end, writing
-begins with a new file, as in nsqd. All files are synced when the queue is opened: a killed process has left
-some unsynced, which no later sync would touch, and a crash could tear. A file with an invalid record is renamed
-to ``.bad``, and reading continues with the next file.
+The metadata lags behind the data: it is updated when files begin or end, and with each sync, and never names what has
+not been synced. What it does not cover is found by scanning the files, so nothing written is lost when the process is
+killed, and what was read since comes again. All files are synced when the queue is opened: a killed process has left
+some unsynced, which no later sync would touch, and a crash could tear.
+
+Damage costs only what it covers (:mod:`records`). What a restart finds is never written to: writing continues with a
+new file, so that no new message stands behind old damage. A file in which something was skipped is kept as ``.bad``.
+The search behind damage takes steps, between which :meth:`DiskQueue.take` returns.
 
 A process may be killed between any two steps. The metadata is what counts: files below its read position were
 read to their ends, and are removed when the queue is opened; files without metadata are messages only if
@@ -35,17 +37,9 @@ from contextlib import suppress
 
 from gnsq_like.durable_file import naming
 from gnsq_like.server.storage.atomic_file import AtomicFile, Draft
-from gnsq_like.server.storage.queue_files import (
-    HEADER,
-    HEADER_BYTES,
-    SIZE_BYTES,
-    Damaged,
-    QueueFiles,
-    Record,
-    RecordReader,
-    RecordWriter,
-)
+from gnsq_like.server.storage.queue_files import QueueFiles, RecordWriter
 from gnsq_like.server.storage.queue_state import Place, QueueState
+from gnsq_like.server.storage.records import HEADER, HEADER_BYTES, SIZE_BYTES, Damaged, Record, RecordReader
 
 log = logging.getLogger("gnsq_like.nsqd")
 
@@ -63,8 +57,10 @@ def disk_error(exc: OSError, action: str) -> DiskError:
 class Sync:
     """What must be waited for until a queue is safe on the disk."""
 
-    def __init__(self, fds: list[tuple[int, str]], draft: Draft) -> None:
+    def __init__(self, fds: list[tuple[int, str]], draft: Draft, mark: tuple[Place, int]) -> None:
         self._fds = fds
+        #: The end of what it covers.
+        self.mark = mark
         #: Descriptors that could not be synced, with the paths of their files, once :meth:`run` has failed.
         self.left: list[tuple[int, str]] = []
         self.draft = draft
@@ -98,6 +94,7 @@ class DiskQueue:
     :param max_bytes_per_file: the largest file, unless its first message is larger
     :param sync_every: messages written and read after which a sync is due
     :param on_unsynced: called when there is something to sync, with the queue and whether the sync is due now
+    :param on_search: called when :meth:`take` has searched damage for some ms and must be called again to go on
     """
 
     def __init__(
@@ -107,6 +104,7 @@ class DiskQueue:
         max_bytes_per_file: int = 100 * 1024 * 1024,
         sync_every: int = 2500,
         on_unsynced: Callable[[DiskQueue, bool], None] = lambda queue, now: None,
+        on_search: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self._files = QueueFiles(directory, name)
@@ -115,6 +113,7 @@ class DiskQueue:
         self._max_bytes_per_file = max_bytes_per_file
         self._sync_every = sync_every
         self._on_unsynced = on_unsynced
+        self._on_search = on_search
         #: The file that is read, if it is open.
         self._reader: RecordReader | None = None
         self._writer = RecordWriter()
@@ -133,9 +132,16 @@ class DiskQueue:
         :param is_known: whether nsqd.dat names the queue, so that files without metadata are its messages
         """
         self._files.note(names)
-        if not self._state.restore(is_known):
+        state, files = self._state, self._files
+        if not state.restore(is_known):
             self.clear()
-        self._files.sync()
+        elif not state.depth and files.numbers:
+            for number in state.unread_files():
+                log.error("DISKQUEUE(%s): no message in %s, which is kept as .bad", self.name, files.path(number))
+                files.keep_as_bad(number)
+            self.clear()
+        files.sync()
+        state.note_synced(state.mark)
 
     # -- writing -------------------------------------------------------------------------------------
 
@@ -144,7 +150,7 @@ class DiskQueue:
 
         :raises DiskError: if the disk fails; nothing is added then
         """
-        before = self._state.write, self._state.depth
+        before = self._state.mark
         try:
             self._append(records)
         except OSError as exc:
@@ -180,11 +186,12 @@ class DiskQueue:
             self._writer.open(self._files.path(number), anew=not at)
             self._files.numbers.add(number)
             if not at:
-                self._meta.replace(state.to_meta(), sync=False)
+                self._meta.replace(state.to_synced_meta(), sync=False)
         data = b"".join(pieces)
         self._writer.write(data, at)
         state.write = Place(number, at + len(data))
         state.depth += len(pieces) // 2
+        state.written += len(pieces) // 2
 
     def _full_up(self) -> None:
         """Go from the current file to the next."""
@@ -196,12 +203,13 @@ class DiskQueue:
             self._on_unsynced(self, True)
         self._state.write = Place(number + 1, 0)
 
-    def _take_back(self, write: Place, depth: int) -> None:
+    def _take_back(self, write: Place, written: int) -> None:
         """Undo a put that failed: remove what it wrote."""
         state = self._state
         self._files.remove(range(write.number + 1, state.write.number + 1))
         self._writer.leave()
-        state.write, state.depth = write, depth
+        state.depth -= state.written - written
+        state.write, state.written = write, written
         self._files.cut(write.number, write.at)
         self._save_meta()
 
@@ -210,19 +218,23 @@ class DiskQueue:
     def take(self, count: int, max_bytes: int) -> list[Record]:
         """Remove up to ``count`` from the head, stopping when their bodies have ``max_bytes``. Never switches.
 
+        Returns none from a queue that is not empty while it searches for the next record behind damage.
+
         :raises DiskError: if a file cannot be opened at the moment; nothing is removed then
         """
         taken: list[Record] = []
-        while self.depth and len(taken) < count and max_bytes > 0:
-            try:
-                max_bytes = self._read(taken, count, max_bytes)
-            except Damaged as damage:
-                self._set_aside(str(damage))
-            except OSError as exc:
-                if not taken:
-                    raise disk_error(exc, "open") from exc
-                break
-            self._state.check_tail()
+        try:
+            while self.depth and len(taken) < count and max_bytes > 0:
+                try:
+                    max_bytes = self._read(taken, count, max_bytes)
+                except Damaged as damage:
+                    if not self._skip(str(damage)):
+                        self._on_search()
+                        break
+                self._state.check_tail()
+        except OSError as exc:
+            if not taken:
+                raise disk_error(exc, "open") from exc
         self._note_operations(len(taken))
         return taken
 
@@ -254,18 +266,30 @@ class DiskQueue:
         self._state.go_to_next_file()
         self._save_meta()
 
-    def _set_aside(self, reason: str) -> None:
-        """Rename the file that is read to .bad, and go to the next."""
-        number, at = self._state.read
-        log.error(
-            "DISKQUEUE(%s): reading at %d of %s - %s; skipping the rest of the file, which becomes .bad",
-            *(self.name, at, self._files.path(number), reason),
-        )
-        if number == self._state.write.number:
-            self._writer.leave()
-            self._state.write = Place(number + 1, 0)
-        self._files.set_aside(number)
-        self._go_to_next_file()
+    def _skip(self, reason: str) -> bool:
+        """Go on behind damage; returns whether the search for the next record has ended."""
+        state, reader = self._state, self._reader
+        number, at = state.read
+        if reader is None or not reader.is_searching:
+            log.error(
+                "DISKQUEUE(%s): reading at %d of %s - %s; searching for the next message, and keeping the file as .bad",
+                *(self.name, at, self._files.path(number), reason),
+            )
+            if number == state.write.number:
+                self._full_up()
+        if reader is None:  # the file does not exist
+            self._files.numbers.discard(number)
+            self._go_to_next_file()
+            return True
+        self._files.keep_as_bad(number)
+        if not reader.skip(reader.size):
+            return False
+        log.error("DISKQUEUE(%s): skipped %d bytes", self.name, reader.position - at)
+        state.read = Place(number, reader.position)
+        if reader.position >= reader.size:
+            self._go_to_next_file()
+            self._files.remove([number])
+        return True
 
     def _close_reader(self) -> None:
         if self._reader is not None:
@@ -275,12 +299,10 @@ class DiskQueue:
     # -- emptying, closing ---------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Drop all messages and remove the files, but not those that were set aside."""
+        """Drop all messages and remove the files, but not those kept as ``.bad``."""
         self._close_reader()
         self._writer.close()
-        state = self._state
-        state.read = state.write = Place(max([state.write.number, *self._files.numbers]) + 1, 0)
-        state.depth = 0
+        self._state.begin_anew()
         self._operations = 0
         if self._files.numbers:
             self._save_meta()  # one step, so that a kill leaves all of the messages or none
@@ -292,7 +314,7 @@ class DiskQueue:
     def discard(self) -> None:
         """Drop all messages for good, and remove every file of the queue."""
         self.clear()
-        self._files.remove_set_aside()
+        self._files.remove_bad()
 
     def close(self) -> None:
         """Write everything to disk and close the files. Waits for the disk.
@@ -323,7 +345,7 @@ class DiskQueue:
             return None
         fds = self._writer.take_unsynced()
         self._operations = 0
-        return Sync(fds, self._meta.draft(self._state.to_meta()))
+        return Sync(fds, self._meta.draft(self._state.to_meta()), self._state.mark)
 
     def end_sync(self, sync: Sync) -> None:
         """Store the metadata of a sync that has run, whether or not it succeeded, unless it was overtaken.
@@ -331,6 +353,7 @@ class DiskQueue:
         :raises OSError: if that fails
         """
         if sync.stored:
+            self._state.note_synced(sync.mark)
             self._meta.publish(sync.draft)
             return
         self._writer.keep(sync.left, [self._files.path(number) for number in self._files.numbers])
@@ -345,6 +368,6 @@ class DiskQueue:
     def _save_meta(self) -> None:
         """Store the metadata without waiting for the disk, if possible."""
         try:
-            self._meta.replace(self._state.to_meta(), sync=False)
+            self._meta.replace(self._state.to_synced_meta(), sync=False)
         except OSError as exc:
             log.error("DISKQUEUE(%s): failed to write metadata - %s", self.name, exc)

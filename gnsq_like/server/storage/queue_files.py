@@ -1,45 +1,26 @@
-"""The files of one disk queue (docs/internals 2.2): their names, which of them exist, and the records in them.
+"""The files of one disk queue (docs/internals 2.2): their names, which of them exist, and writing them.
 
-``NAME.diskqueue.000000.dat`` and so on hold messages; a damaged one is set aside as ``….dat.bad``.
+``NAME.diskqueue.000000.dat`` and so on hold messages. A damaged one becomes ``….dat.bad`` when it has been read, for
+those who want to look at what was skipped; until then, an empty file has that name. New files get numbers above all.
 
 A file that could not be removed is still counted, so that the queue does not take it for one of its own later.
-
-A record is an int32 size, then the message as on the wire. The format has no checksums. A record counts as valid if it
-ends within its file and an id follows where the next record's id must be; so a wrong size is noticed before its body is
-returned. Nothing after an invalid record can be trusted.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-import mmap
 import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from struct import Struct
 
 from gnsq_like.durable_file import naming
 from gnsq_like.own_files import check_own, open_own
 
 log = logging.getLogger("gnsq_like.nsqd")
 
-#: A queue's data file, with the queue's name, the file's number, and ".bad" if it was set aside.
+#: A queue's data file, with the queue's name, the file's number, and ".bad" if it is damaged.
 DATA_FILE = re.compile(r"(?P<queue>.+)\.diskqueue\.(?P<number>\d{6,})\.dat(?P<bad>\.bad)?")
-#: A message: timestamp in ns, attempts, id, body.
-Record = tuple[int, int, bytes, bytes]
-#: Size, timestamp, attempts, id.
-HEADER = Struct(">iqH16s")
-HEADER_BYTES = HEADER.size
-SIZE_BYTES = 4
-#: The smallest size: a message without a body.
-_LEAST_SIZE = HEADER_BYTES - SIZE_BYTES
-#: Where the id is in a record.
-_ID_START, _ID_END = HEADER_BYTES - 16, HEADER_BYTES
-_HEX = b"0123456789abcdef"
-#: Bytes per read.
-_CHUNK = 128 * 1024
 #: Full files that stay open until the next sync; beyond that, which takes small files, the writer waits for the disk.
 _MOST_FULL = 16
 _MODE = 0o600
@@ -54,7 +35,7 @@ class QueueFiles:
         self.meta_path = self._start_of_path + "meta.dat"
         #: The numbers of the data files that exist.
         self.numbers: set[int] = set()
-        #: Those of the files that were set aside.
+        #: Those of damaged files.
         self._bad: set[int] = set()
 
     def note(self, names: Iterable[str]) -> None:
@@ -93,22 +74,29 @@ class QueueFiles:
                 log.error("DISKQUEUE(%s): failed to sync %s - %s", self.name, self.path(number), exc)
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove data files, if they exist."""
+        """Remove data files, if they exist; damaged ones are renamed."""
         for number in list(numbers):
-            if self._unlink(self.path(number)):
+            path = self.path(number)
+            if number in self._bad:
+                with suppress(OSError):
+                    os.replace(path, path + ".bad")
+            if self._unlink(path):
                 self.numbers.discard(number)
 
-    def remove_set_aside(self) -> None:
-        """Remove the files that were set aside."""
-        self._bad = {number for number in self._bad if not self._unlink(self.path(number) + ".bad")}
+    def next_number(self, least: int = 0) -> int:
+        """A number from ``least`` on that comes after those of all files."""
+        return max([least, *(number + 1 for number in self.numbers | self._bad)])
 
-    def set_aside(self, number: int) -> None:
-        """Rename a damaged file to ``.bad``, if it exists."""
-        path = self.path(number)
-        with suppress(OSError):
-            os.rename(path, path + ".bad")
+    def keep_as_bad(self, number: int) -> None:
+        """Note that a file is damaged, also for the time after a restart: it will be renamed instead of removed."""
+        if number not in self._bad:
             self._bad.add(number)
-        self.numbers.discard(number)
+            with suppress(OSError):
+                os.close(open_own(self.path(number) + ".bad", os.O_WRONLY | os.O_CREAT, _MODE))
+
+    def remove_bad(self) -> None:
+        """Remove damaged files."""
+        self._bad = {number for number in self._bad if not self._unlink(self.path(number) + ".bad")}
 
     def _unlink(self, path: str) -> bool:
         """Remove a file; returns whether it is gone."""
@@ -120,122 +108,6 @@ class QueueFiles:
             log.error("DISKQUEUE(%s): failed to remove data file - %s", self.name, exc)
             return False
         return True
-
-
-class Damaged(Exception):
-    """The record at the read position is invalid, or its file does not exist."""
-
-
-def count_records(path: str, position: int, end: int | None = None, most: float = math.inf) -> int:
-    """Count a file's valid records from ``position`` to the first invalid one, or to ``end``; stop at ``most``."""
-    try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            count = 0
-            end = len(data) if end is None else end
-            while count < most and position + HEADER_BYTES <= end:
-                size, _, _, message_id = HEADER.unpack_from(data, position)
-                position += SIZE_BYTES + size
-                if size < _LEAST_SIZE or position > end or message_id.strip(_HEX):
-                    break
-                count += 1
-            return count
-    except (OSError, ValueError):  # the file does not exist, or is empty
-        return 0
-
-
-def cut_torn_record(path: str, position: int) -> None:
-    """Remove the beginning of a record, or zeros, from a file's end: what a crash left of the last write.
-
-    With it, the record before could not be told from one with a wrong size. Nothing is removed behind an invalid
-    record.
-
-    :param position: where a record begins, or the end
-    """
-    try:
-        with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            end = len(data)
-            while position + HEADER_BYTES <= end:
-                size, _, _, message_id = HEADER.unpack_from(data, position)
-                if size < _LEAST_SIZE or message_id.strip(_HEX):
-                    if data[position:].strip(b"\0"):
-                        return
-                    break
-                if position + SIZE_BYTES + size > end:
-                    break
-                position += SIZE_BYTES + size
-            if position < end:
-                file.truncate(position)
-    except (OSError, ValueError):  # the file does not exist, or is empty
-        pass
-
-
-class RecordReader:
-    """Reads one file.
-
-    :param position: where the first record begins
-    :raises Damaged: if the file does not exist
-    :raises OSError: if it cannot be opened at the moment
-    """
-
-    def __init__(self, path: str, position: int) -> None:
-        try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise Damaged("no such file") from None
-        #: Where the next record begins.
-        self.position = position
-        #: Where the last one ends, if nothing more is written to the file.
-        self.size = os.fstat(self._fd).st_size
-        #: Bytes read ahead, and where in the file they begin.
-        self._chunk = b""
-        self._chunk_at = position
-
-    def take(self, taken: list[Record], end: int, count: int, max_bytes: int) -> int:
-        """Add records to ``taken`` until it has ``count`` or their bodies have ``max_bytes``.
-
-        :param end: where the last record ends
-        :return: what is left of ``max_bytes``
-        :raises Damaged: if the next record is invalid; those before it have been added
-        """
-        chunk, offset = self._chunk, self.position - self._chunk_at
-        unpack = HEADER.unpack_from
-        while len(taken) < count and max_bytes > 0 and self.position < end:
-            if offset + HEADER_BYTES > len(chunk):
-                chunk, offset = self._load(end, HEADER_BYTES), 0
-            size, timestamp_ns, attempts, message_id = unpack(chunk, offset)
-            stop = self.position + SIZE_BYTES + size
-            if size < _LEAST_SIZE or stop > end or message_id.strip(_HEX):
-                raise Damaged(f"invalid record of size {size}")
-            after = offset + SIZE_BYTES + size
-            needed = after if stop == end else after + HEADER_BYTES
-            if needed > len(chunk):
-                chunk = self._load(end, needed - offset)
-                after -= offset
-                offset = 0
-            if stop != end and chunk[after + _ID_START : after + _ID_END].strip(_HEX):
-                raise Damaged("invalid record behind this one")
-            body = chunk[offset + HEADER_BYTES : after]
-            taken.append((timestamp_ns, attempts, message_id, body))
-            max_bytes -= len(body)
-            self.position = stop
-            offset = after
-        return max_bytes
-
-    def _load(self, end: int, needed: int) -> bytes:
-        """Read ahead from the position: at least ``needed`` bytes."""
-        try:
-            wanted = min(max(needed, _CHUNK), end - self.position)
-            self._chunk = os.pread(self._fd, wanted, self.position)
-        except OSError as exc:
-            raise Damaged(str(exc)) from None
-        self._chunk_at = self.position
-        if len(self._chunk) < needed:
-            raise Damaged("the file ends within a record")
-        return self._chunk
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
 
 
 class RecordWriter:

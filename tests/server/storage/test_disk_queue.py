@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
-from gnsq_like.server.storage.queue_files import HEADER, HEADER_BYTES, SIZE_BYTES, Record
+from gnsq_like.server.storage.records import HEADER, HEADER_BYTES, SIZE_BYTES, Record
 from tests.support.files import files_no_larger_than, memory_directory
 from tests.support.processes import no_descriptors
 from tests.support.scale import share_of
@@ -527,6 +527,7 @@ def test_a_bad_file_is_kept_beside(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert 10 < len(found) < 20
     assert (tmp_path / "t.diskqueue.000001.dat.bad").read_bytes() == b"\xff" * len(data)
     assert f"reading at 0 of {path} - invalid record of size -1" in caplog.text
+    assert f"skipped {len(data)} bytes" in caplog.text
     assert f"{20 - len(found)} messages are missing" in caplog.text
     queue.close()
 

@@ -1,19 +1,20 @@
 """The records of a disk queue's files: read back in any portions, and never beyond an invalid one."""
 
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.server.storage.queue_files import (
+from gnsq_like.server.storage.records import (
     HEADER,
     SIZE_BYTES,
     Damaged,
     Record,
     RecordReader,
     count_records,
-    cut_torn_record,
+    is_at_record,
 )
 from tests.support.files import memory_directory
 
@@ -34,8 +35,7 @@ def test_records_are_read_back_in_any_portions(written: list[Record], count: int
         path = Path(directory, "file")
         path.write_bytes(b"".join(map(encoded, written)))
         assert count_records(str(path), 0) == len(written)
-        assert count_records(str(path), 0, most=1) == 1
-        assert count_records(str(path), len(encoded(written[0])), path.stat().st_size) == len(written) - 1
+        assert count_records(str(path), len(encoded(written[0]))) == len(written) - 1
         reader = RecordReader(str(path), 0)
         read: list[Record] = []
         while reader.position < reader.size:
@@ -57,45 +57,26 @@ def test_a_file_that_ends_early_gives_the_records_before(written: list[Record], 
     with memory_directory() as directory:
         path = Path(directory, "file")
         path.write_bytes(whole[:end])
-        complete = count_records(str(path), 0)
-        reader = RecordReader(str(path), 0)
+        reader = RecordReader(str(path))
         read: list[Record] = []
-        if len(b"".join(map(encoded, written[:complete]))) == end:
+        if end in accumulate(len(encoded(record)) for record in written):
             reader.take(read, end, len(written), 1 << 30)
         else:
             with pytest.raises(Damaged):
                 reader.take(read, end, len(written), 1 << 30)
         reader.close()
     assert read == written[: len(read)]
-    assert complete - 1 <= len(read) <= complete  # the last one is only valid with what follows
 
 
-@given(records, st.data(), st.sampled_from([b"", b"\0" * 50]))
-def test_all_whole_records_are_read_after_a_torn_one_was_cut(
-    written: list[Record], data: st.DataObject, zeros: bytes
-) -> None:
-    whole = b"".join(map(encoded, written))
-    end = data.draw(st.integers(1, len(whole)))
+@given(records, st.data())
+def test_positions_of_records_are_known_from_others(written: list[Record], data: st.DataObject) -> None:
+    starts = [0, *accumulate(len(encoded(record)) for record in written)]
     with memory_directory() as directory:
         path = Path(directory, "file")
-        path.write_bytes(whole[:end])
-        complete = count_records(str(path), 0)
-        if sum(map(len, map(encoded, written[:complete]))) == end:
-            path.write_bytes(whole[:end] + zeros)
-        cut_torn_record(str(path), 0)
-        reader = RecordReader(str(path), 0)
-        read: list[Record] = []
-        reader.take(read, reader.size, len(written), 1 << 30)
-        reader.close()
-    assert read == written[:complete]
-
-
-def test_nothing_is_cut_behind_an_invalid_record(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    invalid = encoded((1, 1, b"no hex digits!!!", b"body"))
-    path.write_bytes(invalid + b"torn")
-    cut_torn_record(str(path), 0)
-    assert path.read_bytes() == invalid + b"torn"
+        path.write_bytes(b"".join(map(encoded, written)))
+        assert all(is_at_record(str(path), start) for start in starts)
+        at = data.draw(st.integers(0, starts[-1]))
+        assert is_at_record(str(path), at) == (at in starts)
 
 
 def test_what_does_not_exist_has_no_records(tmp_path: Path) -> None:
