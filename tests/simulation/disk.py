@@ -185,12 +185,14 @@ def install(disks: dict[str, Disk]) -> None:
 
     def make_open(original: Callable[..., int]) -> Callable[..., int]:
         def call(path: Any, flags: int, *rest: Any, **named: Any) -> int:
-            disk = disk_of(path)
-            if disk is not None and flags & os.O_CREAT and not os.path.exists(path):
+            directory = named.get("dir_fd")
+            disk = disk_of(path) if directory is None else holder(directory)
+            whole = path if disk is None or directory is None else f"{disk.directory}/{path}"
+            if disk is not None and flags & os.O_CREAT and not os.path.exists(whole):
                 disk.check_space()
             descriptor = original(path, flags, *rest, **named)
             if disk is not None:
-                disk.opened(path, flags, descriptor)
+                disk.opened(whole, flags, descriptor)
             return descriptor
 
         return call
