@@ -152,6 +152,22 @@ def test_sighup_closes_the_file(more: list[str], tmp_path: Path) -> None:
         assert len(found(tmp_path / "out")) == (2 if more else 1)
 
 
+def test_a_file_that_was_renamed_is_left(tmp_path: Path) -> None:
+    """As logrotate does. NSQ's own goes on writing into the renamed one."""
+    with running_nsqd() as nsqd:
+        fill(nsqd, "t", [b"one"], "nsq_to_file")
+        arguments = flags(nsqd, tmp_path, "--filename-format=<TOPIC>.log", "--sync-interval=50ms")
+        with running_tool("to-file", "--topic=t", *arguments) as tool:
+            wait_until_finished(nsqd, "t", 1)
+            (tmp_path / "t.log").rename(tmp_path / "t.log.1")
+            for number in (2, 3):  # the first of these may be in either
+                fill(nsqd, "t", [b"%d" % number])
+                wait_until_finished(nsqd, "t", number)
+            assert tool.end() == 0
+        assert sorted(lines_of(tmp_path)) == [b"2", b"3", b"one"]
+        assert b"3\n" in (tmp_path / "t.log").read_bytes()
+
+
 @pytest.mark.parametrize(
     "more",
     [

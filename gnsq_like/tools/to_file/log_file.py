@@ -4,6 +4,9 @@ A file is noted before it is made, and again when it is open and before its firs
 this one did not close (``leftovers``). Whoever has a file open holds a shared lock on it, so that it is not taken for a
 leftover. Its name, and those of directories made for it, are on disk before the first sync returns.
 
+A file that was renamed or removed, by logrotate for example, is noticed at the next sync, and another one is opened.
+What was not synced before it was removed is written again.
+
 No link is followed below the directory of files, and where others may write, a file that may be theirs is refused
 (``own_files``): the default directory is /tmp.
 """
@@ -57,11 +60,8 @@ class LogFile:
         self._size = 0
         #: The member that is being written; None before its first byte.
         self._member: Compressor | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a file."""
-        return self._descriptor >= 0
+        #: Messages written since the last sync.
+        self._unsynced: list[bytes] = []
 
     def write(self, bodies: Sequence[bytes], sync: bool) -> bool:
         """Write messages, each with a newline; rotate where that is due.
@@ -103,7 +103,10 @@ class LogFile:
             self._next_file()
 
     def sync(self) -> None:
-        """Wait until all that was written is on disk, and can be read up to there."""
+        """Wait until all that was written is on disk, and can be read up to there.
+
+        If the file has been renamed or removed, there is none afterwards, or a new one.
+        """
         if self._descriptor < 0:
             return
         if self._member is not None:
@@ -111,6 +114,17 @@ class LogFile:
             self._member = None
         with naming(self._path):
             os.fsync(self._descriptor)
+        unsynced, self._unsynced = self._unsynced, []
+        state = os.fstat(self._descriptor)
+        if _is_at(self._path, state):
+            return
+        self._notes.remove(self._note)
+        self.abandon()
+        if state.st_nlink:
+            logger.warning("[%s] %s was renamed: going on in another file", self._topic, self._path)
+        else:
+            logger.warning("[%s] %s was removed: writing %d messages again", self._topic, self._path, len(unsynced))
+            self.write(unsynced, sync=True)
 
     def close(self) -> None:
         """Sync and close the file, and hand it to the output; nothing if there is none."""
@@ -120,6 +134,8 @@ class LogFile:
             # An empty file is not a compressed one.
             self._member = new_member(self._plan.compression, self._plan.compression_level)
         self.sync()
+        if self._descriptor < 0:  # it was renamed
+            return
         # While it is locked, so that no other process takes it for a leftover.
         self._output.take(self._note.name, self._name, self._revision)
         self._notes.remove(self._note)
@@ -127,6 +143,7 @@ class LogFile:
 
     def abandon(self) -> None:
         """Close the file as it is, without syncing and without handing it to the output."""
+        self._member = None
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -169,7 +186,7 @@ class LogFile:
             try:
                 with suppress(OSError):  # some file systems have no locks
                     fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits for another process that recovers it
-                if not self._is_in_place(descriptor, path, directory):
+                if not _is_at(os.path.basename(path), os.fstat(descriptor), directory):
                     os.close(descriptor)
                     return self._open(name)
                 note = Note.of(name, descriptor, directory, made=made)
@@ -185,16 +202,10 @@ class LogFile:
         self._descriptor, self._note, self._size = descriptor, note, note.size
         return True
 
-    def _is_in_place(self, descriptor: int, path: str, directory: int) -> bool:
-        """Whether an open file has the name by which it was opened."""
-        with suppress(FileNotFoundError):
-            named = os.stat(os.path.basename(path), dir_fd=directory, follow_symlinks=False)
-            return os.path.samestat(named, os.fstat(descriptor))
-        return False
-
     def _write(self, block: list[bytes], size: int) -> None:
         if not block:
             return
+        self._unsynced += block
         data = b"\n".join([*block, b""])
         if self._plan.compression:
             if self._member is None:
@@ -211,3 +222,11 @@ class LogFile:
     @property
     def _path(self) -> str:
         return os.path.join(self._plan.directory, self._note.name)
+
+
+def _is_at(path: str, file: os.stat_result, directory: int | None = None) -> bool:
+    """Whether a path leads to a file."""
+    try:
+        return os.path.samestat(os.stat(path, dir_fd=directory, follow_symlinks=False), file)
+    except FileNotFoundError:
+        return False

@@ -28,6 +28,24 @@ def made(directory: Path, clock: Clock | None = None, **options: Any) -> tuple[L
     return LogFile(plan, "t", make_output(plan), clock or Clock()), plan
 
 
+def plain(compression: str, data: bytes) -> bytes:
+    """What a file says."""
+    found = b""
+    while compression and data:
+        member = COMPRESSIONS[compression].new_decompressor()
+        found += member.decompress(data)
+        data = member.unused_data
+    return found + data
+
+
+def encoded(compression: str, data: bytes) -> bytes:
+    """A file that says this."""
+    if not compression:
+        return data
+    member = new_member(compression, 0)
+    return member.compress(data) + member.flush()
+
+
 def visible(directory: Path) -> dict[str, bytes]:
     """The files, without notes."""
     return {name: data for name, data in files_below(directory).items() if not name.startswith((".to-file", "."))}
@@ -133,6 +151,45 @@ def test_a_work_dir_holds_files_in_progress_and_nothing_is_overwritten(tmp_path:
     assert visible(tmp_path / "work") == {"t-000003": b"two\n"}
     log.close()
     assert len(visible(tmp_path / "out")) == 4
+
+
+# -- what others do to the file meanwhile --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", [*COMPRESSIONS, ""])
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_file_that_was_renamed_or_removed_is_left_at_the_next_sync(
+    removed: bool, replaced: bool, compression: str, tmp_path: Path
+) -> None:
+    log, plan = made(tmp_path, compression=compression, filename_format="<TOPIC><REV>.log")
+    log.write([b"one"], sync=True)
+    (name,) = visible(tmp_path / "out")
+    path = tmp_path / "out" / name
+    path.unlink() if removed else path.rename(tmp_path / "moved")
+    if replaced:
+        path.write_bytes(encoded(compression, b"theirs\n"))
+    assert log.write([b"two"], sync=False) is False
+    assert log.write([b"three"], sync=True) is True  # what is synced by now may be finished
+    here = [line for data in visible(tmp_path / "out").values() for line in plain(compression, data).splitlines()]
+    there = [] if removed else plain(compression, (tmp_path / "moved").read_bytes()).splitlines()
+    assert [each for each in there + here if each != b"theirs"] == [b"one"] * (not removed) + [b"two", b"three"]
+    log.write([b"four"], sync=True)
+    log.close()
+    found = [plain(compression, data).splitlines() for data in visible(tmp_path / "out").values()]
+    assert b"four" in [line for lines in found for line in lines]
+    assert recover(plan, make_output(plan)) == []
+
+
+def test_a_file_that_was_removed_is_noticed_when_it_is_rotated(tmp_path: Path) -> None:
+    log, _ = made(tmp_path, rotate_size=5, work_dir=str(tmp_path / "work"))
+    log.write([b"a"], sync=True)
+    log.write([b"b"], sync=False)
+    (tmp_path / "work" / "t-000000").unlink()
+    log.write([b"123456", b"c"], sync=True)
+    log.close()
+    lines = [line for data in visible(tmp_path / "out").values() for line in data.splitlines()]
+    assert sorted(lines) == [b"123456", b"b", b"c"]
 
 
 # -- what an earlier run left behind ----------------------------------------------------------------

@@ -373,14 +373,11 @@ def test_a_closed_file_is_not_moved_through_a_link(shared: Path, tmp_path: Path)
 @pytest.mark.parametrize("what", ["link", "hard link"])
 @needs_root
 def test_what_replaced_a_closed_file_is_not_moved(what: str, shared: Path, private: Path, tmp_path: Path) -> None:
-    plan = planned(tmp_path / "out", work_dir=str(shared))
-    log = log_file(plan)
-    log.write([b"x"], sync=True)
-    shared.chmod(0o777)  # without the sticky bit, anyone may remove it
-    as_nobody("rm", "-f", shared / "t-000000")
+    output = make_output(planned(tmp_path / "out", work_dir=str(shared)))
+    shared.chmod(0o777)  # without the sticky bit, anyone may remove the file
     _plant(what, shared / "t-000000", private)
     with pytest.raises(NotOurs):
-        log.close()
+        output.take("t-000000", "t<REV>", 0)
     assert files_below(tmp_path / "out") == {}
     (shared / "t-000000").unlink()
 
