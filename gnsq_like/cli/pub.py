@@ -103,7 +103,7 @@ def _run(
             progress.read_bytes += len(chunk)
             yield chunk
 
-    records = map(os.fsencode, messages) if messages else split_records(counted(), delimiter)
+    records = map(os.fsencode, messages) if messages else split_records(counted(), delimiter, targets.longest)
     with closing(targets), _shown(progress, quiet or bool(messages)):
         publish_records(records, targets, topic_of, rate=rate, defer=defer, progress=progress)
     if messages and not quiet and sys.stderr.isatty():

@@ -6,7 +6,9 @@ the rest. A record that ends without the delimiter is a record (NSQ's own loses 
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import stat
 import time
@@ -84,14 +86,27 @@ def read_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
         watcher.close()
 
 
-def split_records(chunks: Iterable[bytes], delimiter: bytes) -> Iterator[bytes]:
-    """The records between delimiters, as soon as they are complete; empty ones are left out. Never switches itself."""
-    rest = b""
+def split_records(chunks: Iterable[bytes], delimiter: bytes, limit: float = math.inf) -> Iterator[bytes]:
+    """The records between delimiters, as soon as they are complete; empty ones are left out. Never switches itself.
+
+    :param limit: bytes of a record that may be incomplete; input without the delimiter is not read further than that
+    :raises ValueError: an incomplete record is longer
+    """
+    begun: list[bytes] = []  # of the record that is incomplete, and its bytes
+    size = 0
+    end = b""  # what may be the beginning of a delimiter
     for chunk in chunks:
-        *records, rest = (rest + chunk).split(delimiter)
-        yield from filter(None, records)
-    if rest:
-        yield rest
+        *records, rest = (end + chunk).split(delimiter)
+        for record in records:
+            yield from filter(None, [b"".join([*begun, record])])
+            begun, size = [], 0
+        kept = max(0, len(rest) - len(delimiter) + 1)
+        begun.append(rest[:kept])
+        end = rest[kept:]
+        size += kept
+        if size > limit:
+            raise ValueError(f"message body has more bytes than the limit of {limit}")
+    yield from filter(None, [b"".join([*begun, end])])
 
 
 def topic_by_field(field: str, default: str | None = None) -> Callable[[bytes], str]:
@@ -151,6 +166,11 @@ class Targets:
             **{"batching": True, "own_thread": False, "replicas": copies, **(options or {})},
         )
 
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest message."""
+        return self._producer.options.max_msg_bytes
+
     def _failed(self, address: str, error: NSQError) -> None:
         if address not in self._connected:
             self.errors[address] = error
@@ -192,6 +212,7 @@ def publish_records(
 
     When ``records`` ends early, what it gave is published and confirmed all the same.
 
+    :param records: may raise ValueError with the reason why the next one cannot be read
     :param topic_of: returns a record's topic, or raises ValueError
     :param rate: messages a second, on average; 0 for as many as possible
     :param defer: seconds until nsqd delivers the messages
@@ -218,9 +239,13 @@ def publish_records(
             raise BadRecord(number, str(exc)) from exc
         progress.published += 1
 
-    for number, record in enumerate(records, 1):
-        pace.wait()
+    remaining = iter(records)
+    for number in itertools.count(1):
         try:
+            record = next(remaining, None)
+            if record is None:
+                break
+            pace.wait()
             topic = topic_of(record)
             sent = targets.publish(topic, record, defer)
         except (ValueError, NSQError) as exc:

@@ -50,6 +50,61 @@ def test_a_record_is_given_as_soon_as_it_is_complete() -> None:
     assert len(asked) == 1
 
 
+@given(st.binary(max_size=30), st.sampled_from([b"a", b"ab", b"aa", b"aba"]), st.integers(1, 5))
+def test_a_delimiter_may_be_cut_anywhere(stream: bytes, delimiter: bytes, size: int) -> None:
+    stream = bytes(b"abc"[byte % 3] for byte in stream)
+    chunks = [stream[start : start + size] for start in range(0, len(stream), size)]
+    assert list(split_records(chunks, delimiter)) == [each for each in stream.split(delimiter) if each]
+
+
+class Counted(bytes):
+    """A chunk that counts the bytes that are copied to stand before it."""
+
+    copied = 0
+
+    def __radd__(self, before: bytes) -> bytes:
+        Counted.copied += len(before)
+        return bytes(before) + bytes(self)
+
+
+def test_input_without_the_delimiter_is_not_copied_for_each_chunk() -> None:
+    Counted.copied = 0
+    chunks = [Counted(b"x" * 1000)] * 100
+    assert list(split_records(chunks, b"--")) == [b"x" * 100_000]
+    assert Counted.copied < 1000
+
+
+@pytest.mark.parametrize("before", [[], [b"one\ntwo\n"]])
+def test_a_record_that_is_too_long_is_an_error_before_its_end(before: list[bytes]) -> None:
+    asked = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal asked
+        yield from before
+        while True:
+            asked += 1
+            yield b"x" * 1000
+
+    records = split_records(chunks(), b"\n", 5000)
+    for wanted in b"".join(before).split():
+        assert next(records) == wanted
+    with pytest.raises(ValueError, match="more bytes than the limit of 5000"):
+        next(records)
+    assert asked == 6
+    assert list(split_records([b"x" * 5000], b"\n", 5000)) == [b"x" * 5000]
+
+
+def test_what_was_read_before_a_record_that_is_too_long_is_published() -> None:
+    with running_nsqd() as nsqd:
+        targets = Targets([nsqd.tcp_address], options={"max_msg_bytes": 3})
+        progress = Progress()
+        records = split_records([b"one\ntwo\nth", b"ree"], b"\n", targets.longest)
+        with pytest.raises(BadRecord, match=r"record 3: .* limit of 3") as caught:
+            publish_records(records, targets, lambda record: "t", progress=progress)
+        targets.close()
+        assert (caught.value.number, progress.published) == (3, 2)
+
+
 def test_a_field_names_the_topic() -> None:
     topic_of = topic_by_field("kind")
     assert topic_of(b'{"kind": "clicks"}') == "clicks"
