@@ -11,6 +11,7 @@ from gnsq_like.cli.daemon_flags import asks_cluster, asks_each, asks_lookupds, j
 from gnsq_like.cli.exits import result_of
 from gnsq_like.cli.tables import Cell, print_json, print_table, warn
 from gnsq_like.cli.tool_command import ToolCommand
+from gnsq_like.cli.tool_options import printable
 from gnsq_like.cli.topics import TOPIC
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ def lookup(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
         nodes = [{name: whole[name] for name in names} for whole in map(_json, found.nodes)]
         print_json({"topic": topic, "channels": found.channels, "nodes": nodes})
         return
-    click.echo(f"{topic}: {'channels ' + ', '.join(found.channels) if found.channels else 'no channel'}")
+    channels = printable(", ".join(found.channels))
+    click.echo(f"{topic}: {f'channels {channels}' if channels else 'no channel'}")
     if not found.nodes:
         click.echo("no nsqd has it")
         return

@@ -17,6 +17,8 @@ from rich.cells import set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from gnsq_like.cli.tool_options import printable
+
 #: A cell: numbers are shown with separators, and on the right; None as a dash.
 Cell = str | int | float | None
 #: Blanks between two columns.
@@ -67,7 +69,7 @@ class Grid:
         }
 
     def _cut(self, cell: str) -> str:
-        cell = "".join(each if each.isprintable() else "?" for each in cell)
+        cell = printable(cell)
         return f"{cell[: self._longest - 1]}…" if self._longest and len(cell) > self._longest else cell
 
     def heading(self, marks: Mapping[str, str] | None = None) -> Text:
@@ -146,7 +148,8 @@ def warn(errors: Iterable[BaseException]) -> None:
     """Print errors that did not prevent an answer, one line each, on stderr."""
     console = Console(stderr=True)
     for error in errors:
-        console.print(Text.assemble(("Warning:", "yellow"), " ", " ".join(str(error).split())), soft_wrap=True)
+        text = printable(" ".join(str(error).split()))
+        console.print(Text.assemble(("Warning:", "yellow"), " ", text), soft_wrap=True)
 
 
 def yes_or_no(value: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -18,7 +19,7 @@ from gnsq_like.cli.daemon_flags import address_option
 from gnsq_like.cli.exits import run_service
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Integer, Regex, option, switch, unescaped
+from gnsq_like.cli.tool_options import Integer, Regex, option, printable, switch, unescaped
 
 if TYPE_CHECKING:
     from gevent.event import Event
@@ -100,7 +101,7 @@ def tail(
     if as_json and template is not None:
         raise click.UsageError("use --format or --json not both")
     template = template or ("{topic} | {body}" if print_topic else "{body}")
-    to_line = as_json_line if as_json else in_format(template)
+    to_line = as_json_line if as_json else in_format(template, raw=not sys.stdout.isatty())
 
     def run(stop: Event) -> None:
         from gnsq_like.tools.sources import Source
@@ -123,10 +124,18 @@ def _writer(to_line: Callable[[Message], str]) -> Callable[[list[Message]], None
     return write
 
 
-def in_format(template: str) -> Callable[[Message], str]:
-    """A function that formats messages; the template has names of :data:`FIELDS`."""
+def in_format(template: str, *, raw: bool = True) -> Callable[[Message], str]:
+    """A function that formats messages.
+
+    :param template: has names of :data:`FIELDS`
+    :param raw: whether messages are shown as they are; otherwise, nothing in them controls a terminal
+    """
     fields = [(name, FIELDS[name]) for name in _names(template)]
-    return lambda message: template.format_map({name: field(message) for name, field in fields})
+
+    def shown(value: Any) -> Any:
+        return value if raw or not isinstance(value, str) else printable(value, "\n\t")
+
+    return lambda message: template.format_map({name: shown(field(message)) for name, field in fields})
 
 
 def as_json_line(message: Message) -> str:
@@ -136,4 +145,7 @@ def as_json_line(message: Message) -> str:
         found["body"] = message.body.decode()
     except UnicodeDecodeError:
         found["body_base64"] = base64.b64encode(message.body).decode()
-    return json.dumps(found, ensure_ascii=False)
+    text = json.dumps(found, ensure_ascii=False)
+    return (
+        text if text.isprintable() else "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+    )

@@ -15,7 +15,7 @@ from gnsq_like._version import __version__
 from gnsq_like.cli.client_flags import ClientFlag, print_client_help
 from gnsq_like.cli.exits import StdoutFailed
 from gnsq_like.cli.tool_file import read_config
-from gnsq_like.cli.tool_options import ENVIRONMENT_PREFIX, ToolOption
+from gnsq_like.cli.tool_options import ENVIRONMENT_PREFIX, ToolOption, printable
 from gnsq_like.errors import InvalidOption, NSQError, UsageError
 
 #: A flag as Go's utilities take it, which click would read as several of one letter.
@@ -89,7 +89,7 @@ def one_line(error: BaseException) -> str:
         return f"--{error.option.replace('_', '-')}={error.value}: {error.reason}"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
+    return printable(" ".join(str(error).split())) or type(error).__name__
 
 
 def _show_traceback(ctx: click.Context) -> None:

@@ -162,6 +162,14 @@ def unescaped(text: str) -> str:
     return found.decode(errors="surrogateescape")
 
 
+def printable(text: str, kept: str = "") -> str:
+    """A text that does nothing to a terminal: "?" in the place of control characters.
+
+    :param kept: those that stay
+    """
+    return text if text.isprintable() else "".join(each if each.isprintable() or each in kept else "?" for each in text)
+
+
 def option(*names: str, **arguments: Any) -> Decorator:
     """A decorator: an option of a tool; arguments as for click.option."""
     arguments.setdefault("show_default", bool(arguments.get("default")))

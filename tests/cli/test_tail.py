@@ -13,7 +13,7 @@ import pytest
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
-from tests.support.commands import PATIENCE
+from tests.support.commands import PATIENCE, open_terminal, read_to_the_end
 from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
 from tests.support.scripts import run_beside
 from tests.support.tools import (
@@ -133,6 +133,32 @@ def test_json() -> None:
         assert (first["topic"], first["channel"], first["attempts"]) == ("t", "c", 1)
         assert (first["nsqd"], len(first["id"])) == (nsqd.tcp_address, 16)
         assert first["timestamp_ns"] > 10**18
+
+
+HOSTILE = "red \x1b[31m, clear \x1b[2J, title \x1b]0;x\a, \x9b2J, back\b, \u202e ä\tline\nline"
+
+
+@pytest.mark.parametrize("flags", [[], ["--format={body}"], ["--print-topic"], ["--json"]])
+def test_messages_do_not_control_a_terminal(flags: list[str]) -> None:
+    with running_nsqd("process") as nsqd:  # what the terminal shows is read in the hub
+        fill(nsqd, "t", [HOSTILE.encode(), b"\xff\x1b[2J"], "c")
+        ours, theirs = open_terminal(200, 50)
+        command = [*COMMAND, "tail", "--topic=t", "--channel=c", "-n2", *flags, *at(nsqd)]
+        process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=clean_environment())
+        os.close(theirs)
+        shown = read_to_the_end(ours).decode().replace("\r\n", "\n")
+        os.close(ours)
+        assert process.communicate()[1] == b""
+        assert process.returncode == 0
+        assert not [each for each in shown if not each.isprintable() and each not in "\n\t"]
+        if flags == ["--json"]:
+            assert json.loads(shown.splitlines()[0])["body"] == HOSTILE
+        else:
+            assert "red ?[31m, clear ?[2J, title ?]0;x?, ?2J, back?, ? ä\tline\nline\n" in shown
+        # Elsewhere a body is what it is.
+        fill(nsqd, "t", [HOSTILE.encode()])
+        done = run_tool("tail", "--topic=t", "--channel=c", "-n1", *at(nsqd))
+        assert done.stdout == HOSTILE.encode() + b"\n"
 
 
 def test_grep_and_topics() -> None:

@@ -10,9 +10,9 @@ from click.testing import CliRunner, Result
 from gnsq_like._version import __version__
 from gnsq_like.cli.app import app
 from gnsq_like.cli.client_flags import all_flags, channel, consumes, publishes, topics
-from gnsq_like.cli.tool_command import ToolCommand
-from gnsq_like.cli.tool_options import Duration, option, switch
-from gnsq_like.errors import HTTPRequestFailed
+from gnsq_like.cli.tool_command import ToolCommand, one_line
+from gnsq_like.cli.tool_options import Duration, option, printable, switch
+from gnsq_like.errors import HTTPRequestFailed, NsqdError
 from gnsq_like.options import ProducerOptions, ReaderOptions
 from gnsq_like.tools.client_options import text_options
 
@@ -80,6 +80,13 @@ def test_one_dash_or_two(args: list[str]) -> None:
     found = values(*NSQD, *args)
     assert found["topics"] == ("clicks", "views")
     assert (found["gzip"], found["count"], found["sync_interval"]) == (True, 5, 60.0)
+
+
+def test_texts_of_daemons_do_not_control_a_terminal() -> None:
+    assert (
+        one_line(NsqdError("E_BAD_TOPIC \x1b[2J\n\ttwo\x9b0m \u202e ä")) == "nsqd answered E_BAD_TOPIC ?[2J two?0m ? ä"
+    )
+    assert printable("a\tb\nc\r\udcff", "\n\t") == "a\tb\nc??"
 
 
 def test_a_switch_takes_no_argument_that_follows() -> None:
