@@ -54,8 +54,8 @@ def stat(
 ) -> None:
     """Show the rates and counts of a channel, again and again.
 
-    They are sums over all nsqds. INGRESS are messages a second that came into the channel, EGRESS those that left its
-    depth. An nsqd that does not answer is a warning, and missing in the sums.
+    They are sums over all nsqds. INGRESS are messages a second that came into the channel, EGRESS those that were
+    delivered from it, also again. An nsqd that does not answer is a warning, and missing in the sums.
     """
     from gnsq_like.tools.counting import report_once, reports
     from gnsq_like.tools.operations import check_name

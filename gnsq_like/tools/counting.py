@@ -103,7 +103,7 @@ class Report:
     #: Seconds since the epoch.
     time: float
     count: ChannelFigures
-    #: Messages a second since the report before, into the channel and out of its depth; None where there is none.
+    #: Messages a second since the report before, into the channel, and delivered from it; None where there is none.
     ingress: float | None = None
     egress: float | None = None
     #: Daemons that gave no usable answer; their messages are missing.
@@ -161,5 +161,15 @@ def renew_rates(
         came = count.message_count - before.message_count
         if now > then and came >= 0:
             ingress = (ingress or 0.0) + came / (now - then)
-            egress += (came - (count.depth - before.depth)) / (now - then)
+            # All that came or came back, less what waits now. nsqd does not count in one moment.
+            left = came + _returned(count) - _returned(before) - (_waiting(count) - _waiting(before))
+            egress += max(0, left) / (now - then)
     return ingress, None if ingress is None else egress
+
+
+def _returned(count: ChannelFigures) -> int:
+    return count.requeue_count + count.timeout_count
+
+
+def _waiting(count: ChannelFigures) -> int:
+    return count.depth + count.deferred_count
