@@ -183,6 +183,15 @@ def test_several_processes(project, patched):
             assert not [pid for pid in workers if runs(int(pid))]
 
 
+@needs_proc
+def test_each_line_of_a_json_log_is_an_object(project, nsqd):
+    environment = {"NSQ_NSQD_TCP_ADDRESSES": nsqd.tcp_address}
+    with project.running("nsq_run", "work", "--processes", "1", "--log-json", **environment) as server:
+        wait_for(lambda: "running: 1 process" in server.log, "the start", 60)
+        assert server.end() == 0
+    assert [json.loads(line)["level"] for line in server.log.splitlines()]
+
+
 SET_UP = """
 import sys, django
 django.setup()

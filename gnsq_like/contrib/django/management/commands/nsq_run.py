@@ -134,7 +134,7 @@ class Command(BaseCommand):
             self._group = ReaderGroup(*readers, own_thread=own_thread)
         except (LookupError, NSQError, ImproperlyConfigured) as exc:
             raise CommandError(str(exc)) from exc
-        if options["verbosity"]:
+        if options["verbosity"] and not options["log_json"]:
             for each in wanted:
                 self._report(f"Reading {each.topic_text}/{each.channel}: {each.name}")
         return self._group
