@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator
@@ -21,9 +22,10 @@ from kombu.exceptions import OperationalError
 from gnsq_like.contrib import celery
 from gnsq_like.contrib.celery import nsq_name
 from gnsq_like.deadletter import open_envelope
-from gnsq_like.errors import ConnectionFailed, InvalidOption, NSQError
+from gnsq_like.errors import ConnectionFailed, InvalidBody, InvalidOption, NSQError
 from gnsq_like.testing import RunningNsqd, running_nsqd, running_nsqlookupd, wait_until
 from tests.support.daemons import delete_topics
+from tests.support.pages import page
 from tests.support.peer import Peer, ScriptedNsqd, scripted_nsqd
 from tests.support.web import Server
 
@@ -264,6 +266,17 @@ def drain_until(connection: Any, nsqd: RunningNsqd, **counts: int) -> None:
         return {name: getattr(channel, name, -1) for name in counts} == counts
 
     wait_until(is_there)
+
+
+def test_a_task_may_be_as_large_as_the_page_says(nsqd: RunningNsqd) -> None:
+    [largest] = re.findall(r"leaves (\d+) kB of nsqd's 1 MiB", page("jobs.rst"))
+    with connected(nsqd) as connection:
+        publish(connection, "x" * int(largest) * 1000)
+        [message] = Taken(connection, JOBS).wait(1)
+        assert message.decode() == "x" * int(largest) * 1000
+        message.ack()
+        with pytest.raises(InvalidBody, match="limit of 1048576"):
+            publish(connection, "x" * (int(largest) + 10) * 1000)
 
 
 @pytest.mark.parametrize(("size", "left"), [(1000, 0), (10, 1)], ids=["without envelope", "not at all"])
