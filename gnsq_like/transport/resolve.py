@@ -13,11 +13,9 @@ from typing import Any
 
 import gevent
 from gevent import monkey, socket
-from gevent.resolver.thread import Resolver
 
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import handle_here
-from gnsq_like.runtime.thread_pool import ThreadPool
 
 #: Names that a hub looks up at once.
 MOST_LOOKUPS = 32
@@ -42,6 +40,8 @@ def resolve(host: str, port: int, timeout: float) -> list[Any]:
         return list(_getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST))
     except OSError:
         pass
+    from gevent.resolver.thread import Resolver  # here: numeric addresses need no threads
+
     late = TimeoutError(f"not within {timeout:g} s")
     if not isinstance(gevent.get_hub().resolver, Resolver):
         with gevent.Timeout(timeout, late):
@@ -59,6 +59,8 @@ class _Lookups:
     """The lookups of one hub."""
 
     def __init__(self) -> None:
+        from gnsq_like.runtime.thread_pool import ThreadPool
+
         self._pool = ThreadPool(MOST_LOOKUPS, idle_timeout=_IDLE_SECONDS)
         self.close = self._pool.close
         #: AsyncResults of addresses or an exception, by host and port.
