@@ -13,7 +13,7 @@ from typing import Any
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidOption
-from gnsq_like.http.url import check_addresses
+from gnsq_like.http.url import check_addresses, shown
 
 LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
 
@@ -142,7 +142,7 @@ class AdminOptions:
         lookupds, nsqds = self.lookupd_http_addresses, self.nsqd_http_addresses
         if lookupds and nsqds:
             reason = "use --nsqd-http-address or --lookupd-http-address not both"
-            raise InvalidOption("nsqd_http_addresses", nsqds, reason)
+            raise InvalidOption("nsqd_http_addresses", tuple(map(shown, nsqds)), reason)
         if not (lookupds or nsqds or self.clusters):
             reason = "--nsqd-http-address or --lookupd-http-address required"
             raise InvalidOption("lookupd_http_addresses", lookupds, reason)
@@ -212,7 +212,9 @@ def split_kind(addresses: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
     """
     nsqds = [each.startswith("nsqd:") for each in addresses]
     if not addresses or any(nsqds) != all(nsqds):
-        raise InvalidOption("clusters", addresses, "give addresses of nsqlookupds, or of nsqds after nsqd:")
+        raise InvalidOption(
+            "clusters", tuple(map(shown, addresses)), "give addresses of nsqlookupds, or of nsqds after nsqd:"
+        )
     return nsqds[0], tuple(each.removeprefix("nsqd:") for each in addresses)
 
 

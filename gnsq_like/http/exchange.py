@@ -32,6 +32,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
 from gnsq_like.errors import HTTPRequestFailed
+from gnsq_like.http.url import shown
 
 #: Bytes of one read of a body.
 READ_BYTES = 64 * 1024
@@ -189,8 +190,8 @@ def _redirected(method: str, url: str, response: requests.Response) -> str:
     except ValueError:
         raise HTTPRequestFailed(url, "redirected to something that is no URL") from None
     if origin != _origin(url):
-        parts = urlsplit(target)
-        elsewhere = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        parts = urlsplit(shown(target))
+        elsewhere = f"{parts.scheme}://{parts.netloc}"
         raise HTTPRequestFailed(url, f"redirected to another server, {elsewhere}; not followed")
     status = response.status_code
     if method != "GET" and status not in (307, 308):

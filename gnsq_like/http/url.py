@@ -40,28 +40,30 @@ def parse_base_url(address: str) -> BaseURL:
     """
     if not isinstance(address, str):
         raise InvalidAddress(f"<{type(address).__name__}>", f"it is of type {type(address).__name__}, not str", _FORMS)
-    shown = _without_credentials(address)
+    visible = shown(address)
     scheme, separator, rest = address.partition("://")
     if not separator:
         scheme, rest = "http", address
     scheme = scheme.lower()
     if scheme not in _DEFAULT_PORTS:
-        raise InvalidAddress(shown, "the scheme must be http or https", _FORMS)
+        raise InvalidAddress(visible, "the scheme must be http or https", _FORMS)
     if _NOT_IN_AN_ADDRESS.search(rest):
-        raise InvalidAddress(shown, "it must not contain blanks, ?, # or \\", _FORMS)
+        raise InvalidAddress(visible, "it must not contain blanks, ?, # or \\", _FORMS)
     authority, _, path = rest.partition("/")
     # Otherwise the part of a password after a slash would be taken for a path, and shown.
     if "@" in path:
-        raise InvalidAddress(shown, "an @ in the path, and an @ or / in the password, must be percent-encoded", _FORMS)
+        raise InvalidAddress(
+            visible, "an @ in the path, and an @ or / in the password, must be percent-encoded", _FORMS
+        )
     userinfo, at, host_port = authority.rpartition("@")
     if separator and not re.search(r":[^\]]*$", host_port):
         host_port += f":{_DEFAULT_PORTS[scheme]}"
     try:
         where = parse_address(host_port)
     except InvalidAddress as exc:
-        raise InvalidAddress(shown, exc.reason, _FORMS) from None
+        raise InvalidAddress(visible, exc.reason, _FORMS) from None
     if where.path:
-        raise InvalidAddress(shown, "HTTP over a unix socket is not supported", _FORMS)
+        raise InvalidAddress(visible, "HTTP over a unix socket is not supported", _FORMS)
     path = path.rstrip("/")
     return BaseURL(f"{scheme}://{where}" + (f"/{path}" if path else ""), _basic(userinfo) if at else None)
 
@@ -74,12 +76,11 @@ def check_addresses(given: str | Iterable[str]) -> list[str]:
     return addresses
 
 
-def _without_credentials(address: str) -> str:
+def shown(address: str) -> str:
+    """An address as it is shown everywhere, also one that is invalid: without user and password."""
     before, at, after = address.rpartition("@")
-    if not at:
-        return address
     scheme, separator, _ = before.partition("://")
-    return f"{scheme}{separator}***@{after}" if separator else f"***@{after}"
+    return f"{scheme}://{after}" if at and separator else after
 
 
 def _basic(userinfo: str) -> str:

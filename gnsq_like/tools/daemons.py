@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPStatusError, InvalidAddress, NSQError, UsageError
+from gnsq_like.http.url import shown
 from gnsq_like.tools.figures import read_topics
 from gnsq_like.tools.nodes import Node, from_info, unite
 from gnsq_like.tools.rounds import Round, Upstreams
@@ -52,12 +53,24 @@ class Found:
 class Daemons:
     """Which daemons to ask, and how. Every method that asks may switch.
 
+    :param nsqd_http_addresses: of nsqds, with credentials if they need some; kept here without them
+    :param lookupd_http_addresses: of nsqlookupds, likewise
     :ivar options: keyword arguments of each client; see :class:`gnsq_like.NsqdHTTPClient`
     """
 
     nsqd_http_addresses: tuple[str, ...] = ()
     lookupd_http_addresses: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    #: Each address with its credentials, by the name that is shown.
+    _given: Mapping[str, str] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names: dict[str, str] = {}
+        for field_name in ("nsqd_http_addresses", "lookupd_http_addresses"):
+            given = getattr(self, field_name)
+            object.__setattr__(self, field_name, tuple(dict.fromkeys(map(shown, given))))
+            names |= {shown(address): address for address in given}
+        object.__setattr__(self, "_given", names)
 
     def ask_nsqds(self, addresses: Iterable[str], question: Callable[[NsqdHTTPClient], _T]) -> Round[_T]:
         """Ask these nsqds at once."""
@@ -71,7 +84,7 @@ class Daemons:
         timeout = float(self.options.get("timeout", _TIMEOUT))
         clients = Upstreams(lambda url, seconds: kind(url, **{**self.options, "timeout": seconds}), timeout)
         try:
-            found = clients.ask(addresses, question)
+            found = clients.ask(clients.name(self._given.get(each, each) for each in addresses), question)
         finally:
             clients.close()
         for failure in found.failures.values():

@@ -17,6 +17,7 @@ import gevent
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, NSQError
 from gnsq_like.http.client import HTTPClient
 from gnsq_like.http.decode import Malformed
+from gnsq_like.http.url import shown
 
 logger = logging.getLogger(__name__)
 
@@ -74,12 +75,23 @@ class Upstreams(Generic[_C]):
     def __init__(self, make: Callable[[str, float], _C], timeout: float) -> None:
         self._make = make
         self.timeout = timeout
+        #: The addresses that have credentials, by their names.
+        self._secret: dict[str, str] = {}
         #: By address, the URL that it is asked at, and the timeout.
         self._clients: dict[tuple[str, str, float], _C] = {}
         #: Those that did not answer the last time.
         self._silent: set[str] = set()
         #: The https URL of those that refused http.
         self._over_https: dict[str, str] = {}
+
+    def name(self, addresses: Iterable[str]) -> list[str]:
+        """The names of daemons: their addresses without credentials, which are kept here, to ask with.
+
+        A name is what is asked by, and what answers, labels, pages and logs have.
+        """
+        found = {shown(address): address for address in addresses}
+        self._secret |= {name: address for name, address in found.items() if name != address}
+        return list(found)
 
     def close(self) -> None:
         """Close all connections."""
@@ -96,7 +108,7 @@ class Upstreams(Generic[_C]):
         self._silent &= known
 
     def ask(self, addresses: Iterable[str], question: Callable[[_C], _T], timeout: float | None = None) -> Round[_T]:
-        """Ask all at once. May switch.
+        """Ask all at once, by their names. May switch.
 
         :param question: is called with each one's client, in a greenlet of its own
         :param timeout: seconds for the whole round, instead of the usual
@@ -137,13 +149,13 @@ class Upstreams(Generic[_C]):
 
     def _answer(self, address: str, question: Callable[[_C], _T], limit: float) -> _T:
         """The answer, asked for over https by a daemon that refuses http. May switch. Raises NSQError."""
-        url = self._over_https.get(address, address)
+        url = self._over_https.get(address) or self._secret.get(address, address)
         try:
             return self._asked(address, url, question, limit)
         except HTTPStatusError as exc:
-            if exc.https_port is None or url != address:
+            if exc.https_port is None or address in self._over_https:
                 raise
-            host = address.rpartition(":")[0]
+            host = url.rpartition(":")[0].removeprefix("http://")
             self._over_https[address] = f"https://{host}:{exc.https_port}"
         except HTTPRequestFailed:
             self._over_https.pop(address, None)  # it may answer over http again

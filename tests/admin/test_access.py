@@ -299,6 +299,36 @@ def test_networks() -> None:
         read_network("o", "nonsense")
 
 
+def test_passwords_in_addresses_are_shown_nowhere(ours: Daemons, caplog: pytest.LogCaptureFixture) -> None:
+    with scripted(always(response("no", "401 Unauthorized"))) as refusing:
+        lookupds = tuple(f"http://ada:S3CRET@{each}" for each in (*ours.lookupd_addresses, refusing.address))
+        nsqds = tuple(f"ada:S3CRET@{each.http_address}" for each in ours.nsqds)
+        options: dict[str, Any] = {
+            "clusters": {"fixed": tuple(f"nsqd:{each}" for each in (*nsqds, f"ada:S3CRET@{refusing.address}"))},
+            "notification_http_endpoint": f"http://ada:S3CRET@{refusing.address}/S3CRET",
+        }
+        with site(lookupd_http_addresses=lookupds, read_only=True, **options) as made:
+            client = client_of(made)
+            for rule in client.application.url_map.iter_rules():
+                if "GET" not in rule.methods or "static" in rule.endpoint:
+                    continue
+                filled = {"topic": "t", "channel": "c", "name": "log_level", "node": ours.nsqds[0].http_address}
+                path = rule.build({each: filled.get(each, "x") for each in rule.arguments}, append_unknown=False)[1]
+                for cluster in ("", "fixed"):
+                    reply = client.get(path, query_string={"cluster": cluster} if cluster else {})
+                    assert "S3CRET" not in reply.get_data(as_text=True), path
+            for name in AdminOptions.__dataclass_fields__:
+                assert "S3CRET" not in client.get(f"/config/{name}").get_data(as_text=True), name
+            lookups = client.get("/config/nsqlookupd_http_addresses").get_json()
+            assert lookups == [f"http://{each}" for each in (*ours.lookupd_addresses, refusing.address)]
+            assert "/nodes" in {rule.rule for rule in client.application.url_map.iter_rules()}
+        assert any("authorization" in each.headers for each in refusing.asked)
+    assert "S3CRET" not in caplog.text
+    with pytest.raises(InvalidOption) as caught:
+        AdminOptions(lookupd_http_addresses=lookupds, nsqd_http_addresses=nsqds)
+    assert "S3CRET" not in str(caught.value)
+
+
 def test_the_audit_log_and_the_notification(ours: Daemons, tmp_path: Path) -> None:
     audit = tmp_path / "audit"
     with scripted(always(response())) as endpoint:

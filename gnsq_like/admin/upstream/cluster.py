@@ -91,8 +91,9 @@ class Cluster:
         nsqds: Upstreams[NsqdHTTPClient],
     ) -> None:
         self.name = name
-        self.lookupd_addresses = list(lookupd_addresses)
-        self.nsqd_addresses = list(nsqd_addresses)
+        #: Without credentials, as all addresses of nodes are.
+        self.lookupd_addresses = lookupds.name(lookupd_addresses)
+        self.nsqd_addresses = nsqds.name(nsqd_addresses)
         self.lookupds = lookupds
         self.nsqds = nsqds
         self.shared = Shared()

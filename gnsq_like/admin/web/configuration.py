@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -14,14 +15,14 @@ from gnsq_like.admin.web.api import read_body
 from gnsq_like.admin.web.identity import is_within
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import InvalidAddress
-from gnsq_like.http.url import check_addresses
+from gnsq_like.http.url import check_addresses, shown
 from gnsq_like.server.shared.wsgi import Answer, Problem
 
 #: Names in NSQ's config file that differ from the options'.
 _NAMES = {"lookupd_http_addresses": "nsqlookupd_http_addresses"}
 _LOOKUPDS = "nsqlookupd_http_addresses"
-#: What only the process knows.
-_SECRET = ("password_file", "nsqd_auth_secret")
+#: What only the process knows: secrets, and URLs that may hold some.
+_SECRET = ("password_file", "nsqd_auth_secret", "notification_http_endpoint", "alert_webhooks", "graphite_url")
 
 
 def configure(site: Site, name: str) -> Answer:
@@ -48,7 +49,7 @@ def _change(site: Site, name: str) -> None:
     if not body:
         raise Problem(413, "INVALID_VALUE")
     if name == _LOOKUPDS:
-        site.cluster.lookupd_addresses = _addresses(body)
+        site.cluster.lookupd_addresses = site.cluster.lookupds.name(_addresses(body))
         site.run(site.cluster.shared.forget)
     elif name == "log_level":
         level = body.decode("utf-8", "replace").lower()
@@ -84,5 +85,16 @@ def _value(site: Site, name: str) -> Any:
         if _NAMES.get(field.name, field.name) == name and name not in _SECRET:
             value = getattr(site.options, field.name)
             # Durations are ns.
-            return round(value * 1e9) if isinstance(value, float) else value
+            return round(value * 1e9) if isinstance(value, float) else _without_credentials(value)
     raise Problem(400, "INVALID_OPTION")
+
+
+def _without_credentials(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_credentials(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return [_without_credentials(each) for each in value]
+    if isinstance(value, str):
+        kind, is_nsqd, address = value.rpartition("nsqd:")
+        return f"{is_nsqd}{shown(address)}" if not kind else shown(value)
+    return value

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 from gnsq_like.addresses import join_host_port
 from gnsq_like.errors import NSQError
 from gnsq_like.http.client import HTTPClient
+from gnsq_like.http.url import shown
 from gnsq_like.runtime.native import draw
 from gnsq_like.server.nsqd.authorizations import Access, read_access
 from gnsq_like.server.options import NsqdOptions
@@ -88,8 +89,7 @@ class AuthServers:
             try:
                 return self._ask_one(address, applicant)
             except (NSQError, ValueError) as exc:
-                shown = address.rpartition("@")[2]  # without credentials
-                failures.append(f"failed to auth against {shown} - {getattr(exc, 'reason', exc)}")
+                failures.append(f"failed to auth against {shown(address)} - {getattr(exc, 'reason', exc)}")
         raise AuthFailed("; ".join(failures))
 
     def _ask_one(self, address: str, applicant: Applicant) -> Access:

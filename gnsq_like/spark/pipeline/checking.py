@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from gnsq_like.errors import NSQError
+from gnsq_like.http.url import shown
 from gnsq_like.spark.java import JavaNotFound
 from gnsq_like.spark.pipeline.config import Pipeline, load_pipeline
 from gnsq_like.spark.pipeline.ddl import schema_of
@@ -75,7 +76,7 @@ def _checks(pipeline: Pipeline, offline: bool) -> Iterator[tuple[str, str, Calla
             yield "table", own.place("data"), partial(_table, own)
     if not offline:
         asked = [*options.lookupd_http_addresses, *options.nsqd_http_addresses]
-        yield "daemons", ", ".join(asked), partial(_daemons, pipeline)
+        yield "daemons", ", ".join(map(shown, asked)), partial(_daemons, pipeline)
         if sink is not None:
             yield "dead letters", str(sink.topic), partial(_dead_letters, sink)
     places = [pipeline.place(name) for name in ("data", "rejected", "metrics", "checkpoint")]

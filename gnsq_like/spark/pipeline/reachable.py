@@ -10,6 +10,7 @@ from gevent import socket
 from gnsq_like import Connection, LookupdClient
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import NSQError
+from gnsq_like.http.url import shown
 from gnsq_like.spark.options import connection_options
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.sink import SinkOptions
@@ -56,7 +57,7 @@ def check_sink(options: SinkOptions) -> None:
     if found:
         errors = _try_all(list(dict.fromkeys(found)), connect)
     elif not errors:
-        errors = [f"{', '.join(options.lookupd_http_addresses)} lists no nsqd"]
+        errors = [f"{', '.join(map(shown, options.lookupd_http_addresses))} lists no nsqd"]
     if errors:
         raise NoDeadLetterNsqd(f"no nsqd takes dead letters: {'; '.join(errors)}")
 
@@ -70,7 +71,7 @@ def _try_all(addresses: Sequence[str], attempt: Callable[[str], object]) -> list
         except NSQError as exc:
             return str(exc)
         except OSError as exc:
-            return f"{address}: {exc.strerror or exc}"
+            return f"{shown(address)}: {exc.strerror or exc}"
         return ""
 
     greenlets = [gevent.spawn(error_of, each) for each in addresses]
