@@ -1,8 +1,6 @@
 """``python -m gnsq_like`` is the command ``gnsq-like``."""
 
-import sys
-
 from gnsq_like.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

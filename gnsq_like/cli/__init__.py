@@ -1,13 +1,14 @@
 """The command ``gnsq-like``. Its libraries come with the extra ``[cli]``, so they are imported only in :func:`main`."""
 
 import sys
+from typing import NoReturn
 
 
-def main() -> int:
-    """Run the command with the arguments of this process.
+def main() -> NoReturn:
+    """Run the command with the arguments of this process; raises SystemExit in any case.
 
-    Returns 1 after one line on stderr if click or rich is missing, and 2 if stdout cannot be written. Otherwise click
-    ends the process itself, with SystemExit.
+    So a script that only calls it, such as a job for spark-submit, ends with the status of the command. It is 1 after
+    one line on stderr if click or rich is missing, and 2 if stdout cannot be written.
     """
     try:
         import click  # noqa: F401
@@ -19,7 +20,7 @@ def main() -> int:
             f'gnsq-like: {exc.name} is not installed; the command line needs it: pip install "gnsq-like[cli]"',
             file=sys.stderr,
         )
-        return 1
+        sys.exit(1)
     from gnsq_like.cli.app import app
     from gnsq_like.cli.exits import StdoutFailed, checked_stdout
 
@@ -28,5 +29,5 @@ def main() -> int:
             app(prog_name="gnsq-like")
     except StdoutFailed as exc:
         print(f"gnsq-like: cannot write to stdout: {exc.strerror}", file=sys.stderr)
-        return 2
-    return 0
+        sys.exit(2)
+    sys.exit(0)

@@ -36,6 +36,14 @@ def test_without_the_extra_one_line_says_what_to_install(missing: str) -> None:
     assert 'pip install "gnsq-like[cli]"' in line
 
 
+def test_a_job_that_only_calls_main_ends_with_its_status() -> None:
+    job = "from gnsq_like.cli import main\n\nmain()\n"
+    done = run_python("-c", "import sys\nsys.modules['click'] = None\n" + job, "--version")
+    assert (done.returncode, "click is not installed" in done.stderr) == (1, True)
+    assert run_python("-c", job, "--version").returncode == 0
+    assert run_python("-c", job, "no-such-command").returncode == 2
+
+
 def test_a_broken_click_is_not_taken_for_a_missing_one() -> None:
     done = gnsq_like_without("click.core", "--version")
     assert done.returncode == 1

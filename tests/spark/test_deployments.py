@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.spark import py_files
@@ -25,23 +27,34 @@ from tests.support.spark_sessions import ROOT, environment
 
 # -- a Spark cluster of processes for tests: a standalone master with workers; and a Python without gnsq_like
 
-#: The modules that Spark's Python needs beside gnsq_like, and the modules that those need.
-_NEEDED = ["gevent", "greenlet", "zope", "requests", "urllib3", "idna", "certifi", "charset_normalizer", "snappy"]
-_NEEDED += ["cramjam", "pyarrow", "pyspark", "py4j"]
 
-
-def make_bare_python(directory: Path) -> str:
-    """Make a Python with everything that gnsq_like needs on an executor, and without gnsq_like; returns its path."""
+def make_bare_python(directory: Path, *requirements: str) -> str:
+    """Make a Python with what pip would install for these, except gnsq_like itself; returns its path."""
     venv.create(directory, with_pip=False, symlinks=True)
     [packages] = directory.glob("lib/python*/site-packages")
-    for name in _NEEDED:
-        spec = find_spec(name)
-        if spec is None:
-            continue
-        source = Path(str(next(iter(spec.submodule_search_locations or [str(spec.origin)]))))
-        if source.parent != packages and not (packages / source.name).exists():
-            (packages / source.name).symlink_to(source)
+    for name in _with_needed(requirements) - {"gnsq-like"}:
+        found = metadata.distribution(name)
+        for top in {file.parts[0] for file in found.files or []} - {"..", "__pycache__"}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(Path(str(found.locate_file(top))).resolve())
     return str(directory / "bin" / "python")
+
+
+def _with_needed(requirements: Sequence[str]) -> set[str]:
+    """The names of these distributions, and of all that they need."""
+    names: set[str] = set()
+    waiting = [Requirement(each) for each in requirements]
+    done: set[str] = set()
+    while waiting:
+        wanted = waiting.pop()
+        if str(wanted) in done:
+            continue
+        done.add(str(wanted))
+        names.add(wanted.name)
+        for each in map(Requirement, metadata.requires(wanted.name) or []):
+            if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in ("", *wanted.extras)):
+                waiting.append(each)
+    return names
 
 
 @contextmanager
@@ -116,7 +129,7 @@ LOOPBACK = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bin
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    python = make_bare_python(tmp_path_factory.mktemp("bare"))
+    python = make_bare_python(tmp_path_factory.mktemp("bare"), "gnsq-like", "pyarrow", "pyspark")
     code = "import gevent, requests, snappy, pyarrow, pyspark, importlib.util as u; print(u.find_spec('gnsq_like'))"
     assert run_bare(python, code) == "None\n"
     return python
@@ -189,9 +202,32 @@ def test_a_cluster_whose_python_has_no_gnsq_like(tmp_path: Path, bare_python: st
     check(read([nsqd], tmp_path), COUNT)
 
 
-def run_on_cluster(directory: Path, *command: str, python: str, driver: str) -> None:
-    with running(
-        *command, cwd=directory, PYTHONPATH="", PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=driver
-    ) as process:
+@pytest.mark.spark_long
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("java")
+def test_the_recipe_for_a_pipeline_has_what_it_needs(tmp_path: Path, nsqd: Running) -> None:
+    """The job and the environment of docs/pipeline.rst, which has no pyspark."""
+    import pyspark
+
+    text = (ROOT / "docs" / "pipeline.rst").read_text()
+    [requirements] = re.findall(r"\$ python -m venv .* environment/bin/pip install (.*) venv-pack$", text, re.M)
+    [arguments] = re.findall(r" job\.py (pipeline run .*)$", text, re.M)
+    [job] = re.findall(r"    (from gnsq_like.cli import main)\n\n    (main\(\))\n", text)
+    (tmp_path / "job.py").write_text("\n".join(job))
+    python = make_bare_python(tmp_path / "environment", *shlex.split(requirements))
+    [packages] = (tmp_path / "environment").glob("lib/python*/site-packages")
+    assert not (packages / "pyspark").exists()
+    (packages / "gnsq_like.pth").write_text(str(ROOT))
+    fill([nsqd], COUNT)
+    write_config([nsqd], tmp_path, COUNT)
+    home = str(Path(pyspark.__file__).parent)
+    command = [f"{home}/bin/spark-submit", "--master", "local[2]", "job.py", *shlex.split(arguments)]
+    run_on_cluster(tmp_path, *command, python=python, driver=python, SPARK_HOME=home)
+    check(read([nsqd], tmp_path), COUNT)
+
+
+def run_on_cluster(directory: Path, *command: str, python: str, driver: str, **environ: str) -> None:
+    environ |= {"PYTHONPATH": "", "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": driver}
+    with running(*command, cwd=directory, **environ) as process:
         output, _ = process.communicate(timeout=400)
     assert process.returncode == 0, output[-10_000:]
