@@ -275,10 +275,10 @@ class SourceOptions:
     nsqd_http_addresses: tuple[str, ...] = option(words, ())
     #: Where executors store received messages; the driver and all executors reach it. A path or a URL for fsspec.
     staging_location: str = option(text, "")
-    #: The largest number of messages in a batch; None for no limit.
-    max_messages: int | None = option(number(1), None)
-    #: The approximate limit on the bytes of bodies in a batch; None for no limit.
-    max_bytes: int | None = option(size(1), None)
+    #: The largest number of messages in a batch. Larger batches are hardly faster; each takes longer to repeat.
+    max_messages: int = option(number(1), 500_000)
+    #: The approximate limit on the bytes of bodies in a batch.
+    max_bytes: int = option(size(1), 256 << 20)
     #: A batch waits until nsqd has this many messages, or ``max_trigger_delay`` seconds have passed since the last one.
     min_messages: int = option(number(1), 1)
     #: The least number of partitions, as a hint: nsqds' shares are split to reach it.

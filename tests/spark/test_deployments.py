@@ -222,12 +222,14 @@ def test_the_recipe_for_a_pipeline_has_what_it_needs(tmp_path: Path, nsqd: Runni
     write_config([nsqd], tmp_path, COUNT)
     home = str(Path(pyspark.__file__).parent)
     command = [f"{home}/bin/spark-submit", "--master", "local[2]", "job.py", *shlex.split(arguments)]
-    run_on_cluster(tmp_path, *command, python=python, driver=python, SPARK_HOME=home)
+    run_on_cluster(tmp_path, *command, python=python, driver=python, home=home)
     check(read([nsqd], tmp_path), COUNT)
 
 
-def run_on_cluster(directory: Path, *command: str, python: str, driver: str, **environ: str) -> None:
-    environ |= {"PYTHONPATH": "", "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": driver}
-    with running(*command, cwd=directory, **environ) as process:
+def run_on_cluster(directory: Path, *command: str, python: str, driver: str, home: str = "") -> None:
+    home = home or environment()["SPARK_HOME"]
+    with running(
+        *command, cwd=directory, PYTHONPATH="", PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=driver, SPARK_HOME=home
+    ) as process:
         output, _ = process.communicate(timeout=400)
     assert process.returncode == 0, output[-10_000:]

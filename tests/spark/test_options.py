@@ -30,7 +30,7 @@ def test_the_least() -> None:
     assert options.nsqd_tcp_addresses == ("127.0.0.1:4150",)
     usual = ("id", "body", "timestamp", "attempts", "topic", "channel", "nsqd_address")
     assert options.plain_columns == tuple(options.column_types) == usual
-    assert options.max_messages is None
+    assert (options.max_messages, options.max_bytes) == (500_000, 256 << 20)
     assert options.msg_timeout == 15.0
 
 

@@ -150,7 +150,7 @@ class BatchWriter:
     def _write(self, rows: DataFrame, number: int) -> None:
         spark = rows.sparkSession
         paths.settle(spark)
-        parsed = batch = self._targets.parse(rows).persist(StorageLevel.MEMORY_AND_DISK)
+        parsed = batch = self._targets.parse(rows).persist(StorageLevel.DISK_ONLY)
         try:
             seen_at, groups = count(batch)
             if seen_at is None:
@@ -220,7 +220,7 @@ class BatchWriter:
 
         refused: dict[str, str] = {}
         while True:
-            made = made_of(rows).persist(StorageLevel.MEMORY_AND_DISK)
+            made = made_of(rows).persist(StorageLevel.DISK_ONLY)
             try:
                 of_messages = made.where(F.col(PART) == 0).groupBy("topic", _minute().alias("minute"))
                 left = Counter({(row["topic"], row["minute"]): row["count"] for row in of_messages.count().collect()})

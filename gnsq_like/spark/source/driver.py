@@ -29,7 +29,7 @@ import gevent
 from gnsq_like.errors import HTTPError
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.daemons import Daemons
-from gnsq_like.spark.source.plan import Depth, Outstanding, Queue, by_log, make_plan
+from gnsq_like.spark.source.plan import Depth, Outstanding, Queue, by_log, limit_parts, make_plan
 from gnsq_like.spark.source.query_log import QueryLog, lost
 from gnsq_like.spark.staging.offsets import Offset, Offsets, Part, Share, TopicChannel, planned_at
 from gnsq_like.spark.staging.staging_log import owner_of
@@ -276,11 +276,15 @@ class Driver:
         :raises DataLost: the batch was planned, and its staged messages are gone
         """
         first, last = self._offsets(start), self._offsets(end)
-        return [
+        parts = [
             replace(part, seen_us=last.at_us)
             for of, offset in last.logs.items()
             for part in self._log(of).parts(first.logs.get(of), offset)
         ]
+        running = {(offset.log, offset.batch) for offset in self._running.values()}
+        if all((part.log, part.batch) in running for part in parts):
+            return parts
+        return limit_parts(parts, self._options.max_messages, self._options.max_bytes)
 
     def commit(self, end: Mapping[str, object]) -> None:
         """Spark has finished everything up to ``end``. Raises nothing: the next commit makes up for a failure."""

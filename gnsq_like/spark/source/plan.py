@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
-from gnsq_like.spark.staging.offsets import Share, TopicChannel
+from gnsq_like.spark.staging.offsets import Part, Share, TopicChannel
 
 #: Batches in a row that may get nothing from an nsqd before an AvailableNow run gives up on it. Other consumers may be
 #: taking everything, but a task may also just have stood still.
@@ -81,6 +81,22 @@ def make_plan(
         )
         for key, count in sorted(counts.items())
     }
+
+
+def limit_parts(parts: Sequence[Part], max_messages: int, max_bytes: int) -> list[Part]:
+    """Parts of batches that were planned with other limits: each takes less if together they would take too much.
+
+    What they leave stays in nsqd. So a batch that is too large for Spark is finished once the limits are lower.
+    """
+    total = sum(part.messages for part in parts)
+    return [
+        replace(
+            part,
+            messages=min(part.messages, max(1, max_messages * part.messages // total)),
+            bytes=min(part.bytes or max_bytes, max(1, max_bytes * part.messages // total)),
+        )
+        for part in parts
+    ]
 
 
 def by_log(plan: Mapping[Queue, Share]) -> dict[TopicChannel, dict[str, Share]]:

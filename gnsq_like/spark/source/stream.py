@@ -10,7 +10,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
-    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
@@ -83,11 +82,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @without_traceback()
     def getDefaultReadLimit(self) -> ReadLimit:
         # Spark passes one limit back, which only tells whether limits apply; both of ours are in the options.
-        if self.options.max_messages is not None:
-            return ReadMaxRows(self.options.max_messages)
-        if self.options.max_bytes is not None:
-            return ReadMaxBytes(self.options.max_bytes)
-        return ReadMaxRows(2**63 - 1)
+        return ReadMaxRows(self.options.max_messages)
 
     @without_traceback()
     def prepareForTriggerAvailableNow(self) -> None:

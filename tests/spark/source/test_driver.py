@@ -347,6 +347,18 @@ def test_an_offset_of_another_source_is_said_to_be_one(nsqd: Running, tmp_path: 
             driver.latest(foreign)
 
 
+def test_a_batch_that_was_planned_too_large_ends_sooner(nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "large", range(2000))
+    options = source_options([nsqd], tmp_path, "large", wait_in_flight="false", **PATIENT)
+    assert run_killed(tmp_path, options, "after-FIN:3") == -9
+    staged = json.loads((tmp_path / "offsets" / "0").read_text())["plan"][nsqd.tcp_address]["messages"]
+    assert staged == 2000
+    resumed = Engine(tmp_path, {**options, "max_messages": "700"})
+    resumed.run(1)
+    assert len(resumed.batch_rows(0)) <= 700
+    assert resumed.bodies() <= once(2000)
+
+
 # -- several topics ---------------------------------------------------------------------------------------
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.spark.source.plan import Depth, Outstanding, apportion, make_plan
-from gnsq_like.spark.staging.offsets import Share
+from gnsq_like.spark.source.plan import Depth, Outstanding, apportion, limit_parts, make_plan
+from gnsq_like.spark.staging.offsets import Part, Share
 
 amounts = st.dictionaries(st.text(min_size=1, max_size=3), st.integers(0, 10**7), max_size=8)
 depths = st.dictionaries(
@@ -55,6 +55,20 @@ def test_a_plan_by_bytes() -> None:
     known = {"a": Depth(1000, 0, 200.0), "b": Depth(1000, 0, 200.0)}
     plan = make_plan(known, max_messages=None, max_bytes=40_000, min_partitions=1, segment_messages=100)
     assert plan == {"a": Share(100, 1, 20_000), "b": Share(100, 1, 20_000)}
+
+
+@given(
+    st.lists(st.builds(Part, st.just("log"), st.just(1), st.just("a"), st.just(0), st.integers(1, 10**7)), max_size=5),
+    st.integers(1, 10**6),
+    st.integers(1, 10**9),
+)
+def test_parts_of_a_batch_that_was_planned_larger(parts: list[Part], max_messages: int, max_bytes: int) -> None:
+    limited = limit_parts(parts, max_messages, max_bytes)
+    assert all(0 < each.messages <= part.messages for each, part in zip(limited, parts, strict=True))
+    assert sum(part.messages for part in limited) <= max_messages + len(parts)
+    assert sum(part.bytes for part in limited) <= max_bytes + len(parts)
+    if sum(part.messages for part in parts) <= max_messages:
+        assert [part.messages for part in limited] == [part.messages for part in parts]
 
 
 def test_hints_split_what_is_worth_it() -> None:
