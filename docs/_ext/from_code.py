@@ -149,7 +149,7 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     supervisor = pages.Collector({"workers": [worker], "wanted": 1, "restarts": {}})
     pipeline = RunStatus("pipeline", LimitOptions(), ())
     queue = Queue(TopicChannel("topic", "channel"), "127.0.0.1:4150")
-    pipeline.look({queue: Depth(0)}, (), is_busy=False, duplicates=0)
+    pipeline.look({queue: Depth(0)}, (), is_busy=False)
     run = StatusCollector(pipeline.current)
     latency = {"count": 1, "percentiles": [{"quantile": 0.99, "value": 1.0}]}
     channel = {"channel_name": "channel", "zone_local_msg_count": 1, "e2e_processing_latency": latency}

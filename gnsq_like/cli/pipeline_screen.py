@@ -48,10 +48,9 @@ def cells(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 def summary(snapshot: Snapshot) -> str:
     """The result of a run, as a line."""
-    copies = f", {snapshot.duplicates:,} copies dropped" if snapshot.duplicates else ""
     filtered = f", {snapshot.filtered:,} left out" if snapshot.filtered else ""
     written = snapshot.messages - snapshot.rejected - snapshot.filtered
     return (
         f"{written:,} messages written{filtered} and {snapshot.rejected:,} rejected in "
-        f"{snapshot.batches:,} batches and {snapshot.seconds:.1f} s, {snapshot.rate:,.0f} a second{copies}."
+        f"{snapshot.batches:,} batches and {snapshot.seconds:.1f} s, {snapshot.rate:,.0f} a second."
     )

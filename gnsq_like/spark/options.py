@@ -39,8 +39,10 @@ _SLOW = 1 / 8
 _IDLE = 1 / 100
 _LEAST_IDLE = 0.15
 
-#: Options of Kafka's source that NSQ cannot honour, and why.
+#: Options of Kafka's source that NSQ cannot honour, and former ones, with what to do.
 _REFUSED = {
+    "dedupe": "dedupe_within replaces it: the time for which ids are remembered, such as 10m",
+    "dedupewindow": "it is called dedupe_within now",
     "startingoffsets": "NSQ has no offsets: a channel has the messages since it was created",
     "endingoffsets": "NSQ has no offsets: a query reads all that the channel has",
 }
@@ -285,11 +287,9 @@ class SourceOptions:
     min_partitions: int = option(number(1), 1)
     #: Seconds after which nsqd delivers unanswered messages again, such as those of a crashed task.
     msg_timeout: float = option(duration_from("1s"), 15.0)
-    #: Which messages are dropped as copies: redeliveries of messages that were staged and may not have been finished;
-    #: also every id that was seen within the window; or none.
-    dedupe: str = option(choice("unconfirmed", "window", "none"), "unconfirmed")
-    #: Seconds for which dedupe=window remembers every id.
-    dedupe_window: float = option(duration, 300.0)
+    #: Seconds for which ids are remembered, so that copies are dropped: messages that nsqd delivers again although they
+    #: were staged. 0: only those whose FIN may not have been executed.
+    dedupe_within: float = option(duration, 600.0)
     #: Whether the query fails if staged messages that it must deliver are missing.
     fail_on_data_loss: bool = option(boolean, True)
     #: How a new query treats a log that another query left unfinished when its checkpoint was deleted.

@@ -57,8 +57,7 @@ def test_every_option_of_the_table_is_read() -> None:
             "min_messages": "10",
             "min_partitions": "4",
             "msg_timeout": "5s",
-            "dedupe": "Window",
-            "dedupe_window": "90",
+            "dedupe_within": "90",
             "fail_on_data_loss": "FALSE",
             "unfinished_log": "adopt",
             "wait_in_flight": "true",
@@ -69,8 +68,8 @@ def test_every_option_of_the_table_is_read() -> None:
         },
     )
     assert options.lookupd_http_addresses == ("127.0.0.1:4161", "http://lookup:4161")
-    assert (options.max_bytes, options.dedupe_window, options.msg_timeout) == (64 << 20, 90.0, 5.0)
-    assert (options.dedupe, options.fail_on_data_loss, options.unfinished_log) == ("window", False, "adopt")
+    assert (options.max_bytes, options.dedupe_within, options.msg_timeout) == (64 << 20, 90.0, 5.0)
+    assert (options.fail_on_data_loss, options.unfinished_log) == (False, "adopt")
     assert options.columns == ("body", "timestamp_ns")
     assert options.storage == {"key": "k"}
     connection = options.connection_options()
@@ -131,10 +130,11 @@ def test_a_topic_without_a_channel_is_refused(topics: str) -> None:
         ({"max_messages": "many"}, "whole number"),
         ({"max_messages": "0"}, "it must be at least 1"),
         ({"max_bytes": "5 parsecs"}, "size"),
-        ({"dedupe_window": "soon"}, "duration"),
+        ({"dedupe_within": "soon"}, "duration"),
+        ({"dedupe_window": "5m"}, "it is called dedupe_within"),
         ({"msg_timeout": "10ms"}, "it must be at least 1s"),
         ({"fail_on_data_loss": "perhaps"}, "true or false"),
-        ({"dedupe": "all"}, "unconfirmed, window, none"),
+        ({"dedupe": "window"}, "dedupe_within replaces it"),
         ({"columns": "key"}, "there is no column key"),
         ({"nsqd_tcp_addresses": "localhost"}, "host:port"),
         ({"nsqd_http_addresses": "one:1,two:2"}, "in the same order"),

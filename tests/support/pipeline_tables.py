@@ -103,7 +103,7 @@ class Run:
         away = [address for address, count in given.items() if count is None]
         for number in range(times):
             self.now = BEGAN + seconds + number
-            self.status.look(found, away, is_busy=busy, duplicates=0)
+            self.status.look(found, away, is_busy=busy)
         return self.status.current
 
 

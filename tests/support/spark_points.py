@@ -6,8 +6,8 @@ them are put in place of the plain ones.
 - driver: latestOffset, partitions, and after the batch commit-start, commit-middle, commit-end;
 - executor: before-publish, after-publish, after-FIN (for each segment), after-END, before-yield, after-yield.
 
-Not in ``POINTS`` is look-up, where an executor that looks for copies has read the batches and is about to read the
-index. Most segments do without.
+Not in ``POINTS`` is look-up, where an executor has read the batches and is about to read the ids of earlier ones: when
+it begins, and later for segments that may have copies.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class WatchedStore:
         return self._store.exists(name)
 
     def list(self, prefix: str) -> list[str]:
-        if "/index/" in prefix:
+        if "/ids/" in prefix:
             self._reached("look-up")
         return self._store.list(prefix)
 

@@ -8,7 +8,6 @@ The docstring of the package explains the order, and why a repeated batch writes
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -83,7 +82,6 @@ class BatchWriter:
 
     :param depth: returns how many messages wait in nsqd now, or None if that is not known
     :param on_written: called after each batch, in a thread of Spark
-    :param clock: returns the time of day, as Spark sees it
     :param owner: whose tables must be; None for anybody's
     """
 
@@ -92,7 +90,6 @@ class BatchWriter:
         pipeline: Pipeline,
         depth: Callable[[], int | None],
         on_written: Callable[[WrittenBatch], None],
-        clock: Callable[[], float] = time.time,
         owner: Owner | None = None,
     ) -> None:
         self._owner = owner
@@ -102,9 +99,6 @@ class BatchWriter:
         self._tables: dict[str | None, TableWriter] = {}
         self._depth = depth
         self._on_written = on_written
-        self._clock = clock
-        #: The latest time of day when a batch began.
-        self._latest = 0.0
         self._query_id = ""
         self._is_named = threading.Event()
         #: The error of the last batch; Spark only keeps its text.
@@ -128,24 +122,12 @@ class BatchWriter:
         try:
             if not self._is_named.wait(_PATIENCE):
                 raise PipelineFailed("Spark has not started the query of a batch")
-            self._check_clock()
             self._write(rows, number)
         except Exception as exc:
             self.failure = exc
             # Not the whole text: when Spark stops a query, it searches the error with a regular expression, which
             # overflows Java's stack for long texts from py4j.
             raise PipelineFailed(sentence(exc, self._pipeline.location)) from None
-
-    def _check_clock(self) -> None:
-        """Raise PipelineFailed if Spark has dropped messages of this batch as too late; the stage still has them."""
-        now = self._clock()
-        back = self._latest - now
-        if 0 < self._pipeline.dedupe_within < back:
-            raise PipelineFailed(
-                f"the clock of the driver's machine went back by {back:.0f} s, more than dedupe_within: Spark would "
-                f"drop new messages as too late. Set the clock right"
-            )
-        self._latest = max(self._latest, now)
 
     def _write(self, rows: DataFrame, number: int) -> None:
         spark = rows.sparkSession

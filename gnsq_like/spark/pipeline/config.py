@@ -137,7 +137,7 @@ class Pipeline:
     #: How the tables are maintained, and how often (``maintenance``); under "options.NAME" options of the format, by
     #: the names of its library: of Delta's object store, or of Iceberg's catalog.
     table: Mapping[str, str] = field(default_factory=dict)
-    #: Seconds for which messages are remembered, so that copies are dropped; 0 for not at all.
+    #: The source's, in seconds.
     dedupe_within: float = 600.0
     #: Seconds between the starts of two batches; 0 to start one when the last one is done.
     trigger: float = 10.0
@@ -266,6 +266,7 @@ class Pipeline:
         given = with_topics(self.source, self.topics)
         if not any(name.lower() == "staging_location" for name in given):
             given["staging_location"] = _below(self.location, "stage").removeprefix("file://")
+        given.setdefault("dedupe_within", str(self.dedupe_within))
         return given
 
     @property

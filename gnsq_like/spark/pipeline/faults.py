@@ -33,9 +33,6 @@ _KNOWN = (
      "--packages, to Spark"),
     (r"OutOfMemoryError", "Java has too little memory: give it more (spark.driver.memory, spark.executor.memory), or "
      "set source.max_messages so that batches are smaller"),
-    (r"STREAMING_STATEFUL_OPERATOR", "the checkpoint was made with dedupe_within = 0 and now it is not 0, or the other "
-     "way round: set it as it was. To change it, let a run with the old value write everything, and delete the "
-     "checkpoint and the stage"),
     (r"stopped SparkContext", "its master does not answer or refuses it; --spark-log ERROR shows more"),
     (r"Python worker failed to connect back", "a Python that Spark started did not answer within 10 s: the machine is "
      "too busy, or PYSPARK_PYTHON cannot run it"),

@@ -1,21 +1,19 @@
 """A run of a pipeline: its query, the reports while it runs, and its end.
 
-One query does everything between nsqd and the tables: the source, ``seen_at``, and dropping copies; ``batches`` writes
-each batch. ``seen_at`` is the time that Spark notes for a batch before it reads it: it is the same for all rows of a
-batch, and the same again when the batch is repeated. The watermark up to which copies are remembered is on ``seen_at``
-alone, so no message can be too late for it, however long ago it was published.
+One query does everything between nsqd and the tables; ``batches`` writes each batch. ``seen_at`` is the time that Spark
+notes for a batch before it reads it: it is the same for all rows of a batch, and the same again when the batch is
+repeated.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gevent
 
@@ -23,7 +21,7 @@ from gnsq_like.errors import NSQError
 from gnsq_like.spark import register
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.destinations import check_table
-from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed, failure, sentence, spark_errors
+from gnsq_like.spark.pipeline.faults import NotBegun, failure, sentence, spark_errors
 from gnsq_like.spark.pipeline.maintenance import Leisure
 from gnsq_like.spark.pipeline.owners import claimed
 from gnsq_like.spark.pipeline.reachable import check_sink
@@ -37,9 +35,6 @@ if TYPE_CHECKING:
 
     from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
     from gnsq_like.spark.watch.run_status import RunStatus
-
-#: The columns that identify a message: two nsqds can have the same ids (docs/spark.rst).
-IDENTITY = ("nsqd_address", "topic", "id")
 
 #: Seconds between two checks of the query, and of nsqd's depth.
 _CHECK_INTERVAL = 0.25
@@ -57,8 +52,6 @@ class Snapshot:
     messages: int = 0
     rejected: int = 0
     filtered: int = 0
-    #: Copies that were dropped; ``messages`` does not count them.
-    duplicates: int = 0
     #: Bytes of bodies.
     bytes: int = 0
     #: Messages a second: over the last minute, or over the whole run when it is over.
@@ -75,7 +68,7 @@ class Snapshot:
 
 
 #: What a snapshot has of the run's status.
-_FIGURES = ("batches", "messages", "rejected", "filtered", "duplicates", "bytes", "rate", "lag", "depth")
+_FIGURES = ("batches", "messages", "rejected", "filtered", "bytes", "rate", "lag", "depth")
 
 
 def run_pipeline(
@@ -171,15 +164,11 @@ def session_for(
 
 
 def rows_of(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
-    """The stream: the source's rows with ``seen_at`` and without copies."""
+    """The stream: the source's rows with ``seen_at``."""
     from pyspark.sql import functions as F
 
     rows = spark.readStream.format("nsq").options(**pipeline.source_given).load()
-    seen = rows.withColumn("seen_at", F.current_timestamp())
-    if not pipeline.dedupe_within:
-        return seen
-    watermarked = seen.withWatermark("seen_at", f"{pipeline.dedupe_within:.3f} seconds")
-    return watermarked.dropDuplicatesWithinWatermark(list(IDENTITY))
+    return rows.withColumn("seen_at", F.current_timestamp())
 
 
 class _Run:
@@ -201,10 +190,8 @@ class _Run:
         self._started = self._depth_at = 0.0
         #: Batches that were written and not counted yet; a thread of Spark fills it.
         self._written: deque[WrittenBatch] = deque()
-        #: The last batch whose report from Spark was read; how many copies were dropped, and how many messages by the
-        #: watermark.
+        #: The last batch whose report from Spark was read.
         self._reported = -1
-        self._duplicates = self._too_late = 0
 
     def start(self, available_now: bool, adopt: bool) -> None:
         """Start the query."""
@@ -221,7 +208,7 @@ class _Run:
             {"availableNow": True} if available_now else {"processingTime": f"{self._pipeline.trigger:.3f} seconds"}
         )
         try:
-            _check_clock(self._spark, checkpoint)
+            _check_checkpoint(self._spark, checkpoint)
             self._query = (
                 rows_of(self._pipeline, self._spark)
                 .writeStream.queryName(self._pipeline.title)
@@ -262,11 +249,6 @@ class _Run:
         if exc is not None and not stop():
             cause = self._writer.failure if self._writer is not None and self._writer.failure is not None else exc
             raise failure(cause, self._places) from exc
-        if self._too_late:
-            raise PipelineFailed(
-                f"{self._too_late} messages were dropped because the clock of the driver's machine went back by more "
-                f"than dedupe_within"
-            )
         return last
 
     def end(self) -> None:
@@ -318,44 +300,26 @@ class _Run:
         self._status.look(
             self._daemons.last_depths,
             self._daemons.away,
-            duplicates=self._duplicates,
             is_busy=found["isTriggerActive"] and found["isDataAvailable"],
         )
 
     def _read_reports(self, query: StreamingQuery) -> None:
-        """Read Spark's own counts: of copies, and of messages that the watermark dropped."""
+        """Read when Spark had a batch done."""
         for report in query.recentProgress:
             if report["batchId"] <= self._reported:
                 continue
             self._reported = report["batchId"]
             began = datetime.fromisoformat(report["timestamp"]).timestamp()
             self._status.is_ready(began + report["durationMs"].get("triggerExecution", 0) / 1000)
-            for operator in report["stateOperators"]:
-                self._duplicates += operator["customMetrics"].get("numDroppedDuplicateRows", 0)
-                self._too_late += operator["numRowsDroppedByWatermark"]
 
 
-def _check_clock(spark: SparkSession, checkpoint: str) -> None:
-    """Raise NotBegun if the clock is behind the checkpoint: Spark would drop messages as too late."""
+def _check_checkpoint(spark: SparkSession, checkpoint: str) -> None:
+    """Raise NotBegun if a pipeline has made the checkpoint that dropped copies by Spark's state."""
     from gnsq_like.spark.pipeline import paths
 
-    log = f"{checkpoint}/offsets"
-    batches = [int(name) for name in paths.list_names(spark, log) if name.isdigit()]
-    if not batches:
-        return
-    last = max(batches)
-    lines = paths.read_text(spark, f"{log}/{last}").splitlines()
-    noted: dict[str, Any] = json.loads(lines[1]) if len(lines) > 1 else {}
-    watermark = noted.get("batchWatermarkMs", 0) / 1000
-    if watermark > time.time():
+    if paths.list_names(spark, f"{checkpoint}/state"):
         raise NotBegun(
-            f"the clock of this machine is {watermark - time.time():.0f} s behind the checkpoint {checkpoint}, more "
-            f"than dedupe_within: Spark would drop messages as too late. Set the clock right"
-        )
-    planned = noted.get("batchTimestampMs", 0) / 1000
-    if planned < watermark and str(last) not in paths.list_names(spark, f"{checkpoint}/commits"):
-        raise NotBegun(
-            f"batch {last} of {checkpoint} was planned while the clock of this machine was {watermark - planned:.0f} s "
-            f"behind, more than dedupe_within: Spark would drop its messages as too late. In {log}/{last}, set "
-            f"batchTimestampMs to {time.time() * 1000:.0f}, and delete {log}/.{last}.crc if it is there"
+            f"the checkpoint {checkpoint} is that of an older gnsq_like, which dropped copies by Spark's state. The "
+            f"source does that now: remove {checkpoint}/state, and the pipeline continues, with nothing lost and "
+            f"nothing twice. Or end it with the older version, in a run with --available-now"
         )

@@ -47,13 +47,10 @@ _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+"
 _ATTEMPTS = 4
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
-#: Settings of the session unless it has others. RocksDB keeps the ids of the latest messages on disk, so that their
-#: number does not depend on memory. In a directory, Spark's logs have no checksums: without its native library, Hadoop
-#: starts a program, chmod, for each file that it creates, and another one for the checksum (docs/internals S4).
+#: Settings of the session unless it has others. In a directory, Spark's logs have no checksums: without its native
+#: library, Hadoop starts a program, chmod, for each file that it creates, and another one for the checksum
+#: (docs/internals S4).
 _SETTINGS = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
     "fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
 }
 

@@ -106,6 +106,11 @@ class Daemons:
         self.away = frozenset(self._nsqds.keys() - answers.keys())
         return self.last_depths
 
+    def http_url(self, address: str) -> str:
+        """Where an nsqd's HTTP API is; "" if no nsqlookupd has said so yet."""
+        client = self._nsqds.get(address)
+        return client.url if client is not None else ""
+
     def patient_depths(self, needed: Collection[str] | None = None) -> dict[Queue, Depth]:
         """As :meth:`depths`, but asks again if an nsqd does not answer: it may just be busy. May switch.
 

@@ -21,6 +21,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -276,8 +277,10 @@ class Driver:
         :raises DataLost: the batch was planned, and its staged messages are gone
         """
         first, last = self._offsets(start), self._offsets(end)
+        with suppress(HTTPError):  # tasks find out whether an nsqd is there
+            self._prepare()
         parts = [
-            replace(part, seen_us=last.at_us)
+            replace(part, seen_us=last.at_us, http=self._daemons.http_url(part.address))
             for of, offset in last.logs.items()
             for part in self._log(of).parts(first.logs.get(of), offset)
         ]

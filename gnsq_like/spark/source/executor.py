@@ -40,10 +40,11 @@ import gevent
 import pyarrow as pa
 from gevent.event import Event
 
-from gnsq_like import Connection
+from gnsq_like import Connection, NsqdHTTPClient
 from gnsq_like.errors import NsqdError, NSQError, is_incurable
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.query_log import lost
+from gnsq_like.spark.staging import index
 from gnsq_like.spark.staging.damage import examine
 from gnsq_like.spark.staging.index import Known
 from gnsq_like.spark.staging.offsets import Part
@@ -56,6 +57,8 @@ logger = logging.getLogger(__name__)
 
 #: The share of msg_timeout after which messages in hand are requeued rather than staged.
 _TOO_OLD = 0.5
+#: Seconds that nsqd may take to say when it was started.
+_HTTP_TIMEOUT = 2.0
 #: nsqd's error text for a FIN that failed.
 _FAILED_FIN = re.compile(r"FIN (\S{16}) failed")
 
@@ -82,7 +85,7 @@ class StreamReceiver:
         self._options = options
         self._on_segment = on_segment
         self._connection_class = connection
-        self._known = Known(log, part.address, options.dedupe)
+        self._known = Known(log, part, options.dedupe_within)
         #: The number of the next record, and the messages in all segments before it.
         self._number = self._staged = 0
         #: The messages that the part may still take from nsqd, and the bytes of their bodies.
@@ -103,6 +106,15 @@ class StreamReceiver:
         :raises DataLost: something is missing from the stage
         :raises ConnectionFailed: nsqd refuses an option of the connection
         """
+        self._fill()
+        if self._options.dedupe_within:
+            try:
+                index.remember(self._log, self._log.staged(self._part), self._part.seen_us / 1e6 or time.time())
+            except Exception as exc:
+                # The part is complete; the driver writes them before it removes it.
+                logger.warning("%s: the ids are not written yet: %s", self._log, exc)
+
+    def _fill(self) -> None:
         if self._begin():
             return
         if self._rest <= 0 or self._rest_bytes <= 0:
@@ -182,6 +194,7 @@ class StreamReceiver:
 
     def _receive(self, connection: Connection) -> None:
         """Receive and stage segment after segment, until the part is sealed."""
+        self._known.begin(self._start_time())
         segment = min(self._options.segment_messages, connection.negotiated.max_rdy_count)
         # nsqd sends the next segment while this one is staged. So nsqd may have sent the messages of a segment at any
         # time since the segment before the last one was complete.
@@ -223,6 +236,7 @@ class StreamReceiver:
                 return "stalled"
             if self._log.publish(self._part, self._number, data, self._staged):
                 number = self._number
+                index.staged(self._log, self._part, number, fresh)
                 self._pass_segment(len(fresh))
                 break
             if self._catch_up():
@@ -241,6 +255,17 @@ class StreamReceiver:
             self._finished.append(number)
         gevent.sleep(0)  # lets the hub write the queued commands now
         return reason
+
+    def _start_time(self) -> int:
+        """When nsqd was started; 0 if it does not say so."""
+        if not (self._part.http and self._options.dedupe_within):
+            return 0
+        try:
+            with NsqdHTTPClient(self._part.http, timeout=_HTTP_TIMEOUT) as client:
+                return client.info().start_time or 0
+        except NSQError as exc:
+            logger.info("%s; so each message is looked up among those that were staged", exc)
+            return 0
 
     def _requeue(self, connection: Connection, messages: list[RawMessage]) -> None:
         connection.set_rdy(0)  # or nsqd would deliver them to this connection again

@@ -7,6 +7,7 @@ some of the logs, and what one of them has to resume or to finish does not depen
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,9 +20,6 @@ from gnsq_like.spark.staging.staging_log import StagingLog, base_of, unfinished_
 from gnsq_like.spark.staging.store import DataLost, StagingError, Store
 
 logger = logging.getLogger(__name__)
-
-#: Seconds for which the id of a message that may not have been finished is remembered.
-_RETENTION = 7 * 86400.0
 
 
 class QueryLog:
@@ -40,6 +38,8 @@ class QueryLog:
         self._known_log = ""
         #: The last end that was committed, without its plan.
         self._committed: Offset | None = None
+        #: Whether the ids that an older gnsq_like kept are taken over.
+        self._is_converted = False
         #: Whether the log may have a batch that was planned and is not in Spark's log.
         self._may_resume = True
 
@@ -156,6 +156,10 @@ class QueryLog:
                 planned = last
             parts += planned.parts(self._of)
         log.make_parts(parts)
+        if not self._is_converted:
+            index.convert(log)
+            self._is_converted = True
+        index.make_places(log, {part.address for part in parts})
         return parts
 
     def commit(self, end: Offset) -> None:
@@ -169,12 +173,13 @@ class QueryLog:
             if batch > finished:
                 for staged in log.batch_parts(batch):
                     log.seal_staged(staged)
-                    index.remember(log, staged, window=self._options.dedupe == "window")
+                    if self._options.dedupe_within:
+                        index.remember(log, staged, time.time())
+                    index.remember_unsure(log, staged, time.time())
         log.write_watermark(end.batch)
         for batch in batches:
             log.retire(batch)
-        retention = {"unsure": _RETENTION, "window": self._options.dedupe_window}
-        index.forget(log, retention)
+        index.tidy(log, self._options.dedupe_within)
         self._committed = replace(end, plan={})
 
 

@@ -1,23 +1,41 @@
-"""Which messages were staged before, so that a redelivery of one is recognized as a copy.
+"""Which messages were staged before, so that another delivery of one is recognized as a copy.
 
-nsqd delivers a message again unless its FIN was executed. So these messages may come again although they are staged:
+A message is the copy of one that was staged if nsqd has delivered it again, because its FIN was not executed, or
+because nsqd was killed and read its disk queue again. nsqd counts attempts, which saves most of the work:
 
-- Messages of segments that no confirmation names, and those whose FIN failed. As long as their batch exists, its
-  segments have their ids (``staging_log``); before the driver retires the batch, it keeps the ids under the kind
-  "unsure". A redelivery has attempts above 1, so first deliveries are not looked up, and usually nothing is kept.
-- With dedupe=window, all messages of the last minutes, under the kind "window": an nsqd that is killed and has its
-  queue on disk delivers messages that were finished just before once more, with attempts 1 (docs/internals S2).
+- A message with attempts above 1 may be a copy of anything, so it is looked up in all ids.
+- One with attempts 1 can be a copy only if nsqd has been restarted since: a killed one reads its disk queue again, and
+  with it messages that it had delivered (docs/internals S2). Each attempt of a task notes nsqd's ``start_time``, and
+  looks in the ids that were staged under another one. Clocks are not compared. ``start_time`` has whole seconds, so
+  an nsqd that is killed within the second of its start, and started again in it, is taken for the same.
+- Or it was in hand when its connection was lost or its time was over, so that nsqd may have delivered it to another
+  task. The caller knows (``suspicious``), and all ids are looked up.
 
-An id counts together with its nsqd's address: two nsqds can have the same ids.
+Ids count for one nsqd, topic and channel. They are numbers of 8 bytes, sorted, in files below ``ids/<nsqd>``::
+
+    <kind>-<first>-<last>-<count>-<time>-<start>-<of>
+
+``first`` and ``last`` are the smallest and the largest id, so that most look-ups open no file: nsqd's ids grow with
+time. ``time`` is the driver's, and ``start`` is nsqd's ``start_time``, 0 if that is unknown. "all" has the ids of a
+part (``of``), which its task writes at its end, or of several, which the driver puts together; they are kept for
+``dedupe_within``. "unsure" has those whose FIN may not have been executed, since a requeued message can come back
+hours later; the driver writes them before it retires a batch. Of parts without a file, the segments are read.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
-from gnsq_like.spark.staging.records import DamagedRecord
+from gnsq_like.spark.staging.offsets import Part
+from gnsq_like.spark.staging.records import DamagedRecord, encode_record
 from gnsq_like.spark.staging.segments import RawMessage, ids_of
 from gnsq_like.spark.staging.staging_log import (
     StagedPart,
@@ -31,120 +49,312 @@ from gnsq_like.spark.staging.store import Store
 
 logger = logging.getLogger(__name__)
 
-#: The bytes of an id.
-_ID_BYTES = 16
+_ALL, _UNSURE = "all", "unsure"
+#: Seconds for which ids are kept whose FIN is unsure.
+_UNSURE_KEPT = 7 * 86400.0
+#: The driver puts so many files of one kind and period together, up to so many ids in one. A period is this share of
+#: ``dedupe_within``.
+_FILES, _IDS, _PERIOD = 16, 1_000_000, 1 / 8
 
-#: Ids by the name of the record that holds them, which never changes. Workers live for many batches.
-_cache: dict[str, frozenset[bytes]] = {}
+#: The most ids that a process holds, of 8 bytes each.
+_CACHED = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What the name of a file of ids says."""
+
+    name: str
+    kind: str
+    first: int
+    last: int
+    count: int
+    time: int
+    start: int
+    of: str
+
+
+class _Cache:
+    """Ids by the name of the record that holds them, which never changes. Workers live for many batches."""
+
+    def __init__(self) -> None:
+        #: What was used last is last.
+        self._ids: OrderedDict[str, array[int]] = OrderedDict()
+        self._count = 0
+
+    def get(self, name: str) -> array[int] | None:
+        found = self._ids.get(name)
+        if found is not None:
+            self._ids.move_to_end(name)
+        return found
+
+    def put(self, name: str, ids: array[int]) -> None:
+        self._count += len(ids) - len(self._ids.pop(name, ()))
+        self._ids[name] = ids
+        while self._count > _CACHED and len(self._ids) > 1:
+            self._count -= len(self._ids.popitem(last=False)[1])
+
+
+_cache = _Cache()
 
 
 class Known:
-    """The messages of one nsqd that were staged before, as an executor sees them.
+    """The messages of a part's nsqd that were staged before, as an executor sees them."""
 
-    :param dedupe: "unconfirmed", "window" or "none"
-    """
-
-    def __init__(self, log: StagingLog, address: str, dedupe: str) -> None:
+    def __init__(self, log: StagingLog, part: Part, dedupe_within: float) -> None:
         self._log = log
-        self._address = address
-        self._dedupe = dedupe
+        self._part = part
+        self._is_kept = dedupe_within > 0
+        #: nsqd's start_time; 0 if it is unknown.
+        self._start = 0
+        #: The names of ids that were staged under another start_time, which may have first deliveries; None if a task
+        #: may still stage some.
+        self._before: list[str] | None = []
+
+    def begin(self, start: int) -> None:
+        """Note nsqd's start_time, after SUB and before the first message. Blocks on the store.
+
+        :param start: 0 if it is unknown
+        """
+        if not self._is_kept:
+            return
+        self._start = start
+        self._log.note_start(self._part, start)
+        names, is_final = self._look(staged_now=False)
+        self._before = names if is_final else None
 
     def fresh(self, messages: Sequence[RawMessage], *, suspicious: bool = False) -> Sequence[RawMessage]:
         """The messages that are not copies. Blocks on the store if something must be looked up.
 
-        :param suspicious: whether first deliveries may be copies, too: of messages that were delivered again meanwhile
+        :param suspicious: whether first deliveries may be copies of messages that were delivered again meanwhile
         """
-        suspicious = suspicious or self._dedupe == "window" or max([each[1] for each in messages], default=0) > 1
-        if not suspicious or self._dedupe == "none":
+        again = messages if suspicious else [each for each in messages if each[1] > 1]
+        copies = self._copies(again, self._look(staged_now=True)[0]) if again else set()
+        if self._before != [] and not suspicious:
+            names = self._look(staged_now=False)[0] if self._before is None else self._before
+            copies |= self._copies([each for each in messages if each[1] == 1], names)
+        if not again and not copies:
             return messages
-        sets = self._look()
         fresh: dict[bytes, RawMessage] = {}
         for message in messages:
-            if not any(message[2] in each for each in sets):
+            if message[2] not in copies:
                 fresh.setdefault(message[2], message)
         return list(fresh.values())
 
-    def _look(self) -> list[frozenset[bytes]]:
-        store, base = self._log.store, self._log.base
-        # The driver writes the index before it retires a batch. So the batches are read first: ids that are gone from
-        # there are in the index.
-        found = dict(self._of_batches())
-        for name in store.list(_place(base, self._address)):
-            if "/unsure-" in name or self._dedupe == "window":
-                found[name] = _cached(store, name, _read_ids)
-        # Drop this nsqd's names from the cache that do not exist any more.
-        for name in [name for name in list(_cache) if quoted(self._address) in name and name not in found]:
-            _cache.pop(name, None)
-        return list(found.values())
+    def _look(self, *, staged_now: bool) -> tuple[list[str], bool]:
+        """The names that hold ids of this nsqd, and whether those that exist now are all.
 
-    def _of_batches(self) -> Iterator[tuple[str, frozenset[bytes]]]:
+        :param staged_now: whether also those that were staged under this start_time
+        """
         log = self._log
+        # Ids are written before a batch is retired. So the batches are read first: what is gone there is in the files.
         finished = log.committed()
-        for part in staged_parts(log.names()):
-            if part.address == self._address and part.batch > finished:
-                try:
-                    yield from staged_ids(log.store, part, every=self._dedupe == "window")
-                except FileNotFoundError:
-                    continue  # the batch was retired meanwhile
+        parts = [each for each in staged_parts(log.names()) if each.address == self._part.address]
+        files = _files(log, self._part.address)
+        ended = {each.of for each in files if each.kind == _ALL}
+        found = [each.name for each in files if staged_now or not self._start or each.start != self._start]
+        is_final = True
+        for part in parts:
+            if part.batch <= finished or _of(part) in ended:
+                continue
+            if staged_now or not self._start or part.starts != {self._start}:
+                found += [f"{part.place}/{number:06d}" for number in part.records]
+                is_final = False
+        return found, is_final
+
+    def _copies(self, messages: Sequence[RawMessage], names: Iterable[str]) -> set[bytes]:
+        """The ids of those messages that are in these files and segments."""
+        wanted: dict[int, bytes] = {}
+        for message in messages:
+            number = _number(message[2])
+            if number is not None:
+                wanted[number] = message[2]
+        order = sorted(wanted)
+        copies: set[bytes] = set()
+        for name in names:
+            file = _parsed(name)
+            if file is not None and (bisect_left(order, file.first) == bisect_right(order, file.last)):
+                continue
+            ids = _ids(self._log.store, name)
+            if not ids:
+                continue
+            for number in order[bisect_left(order, ids[0]) : bisect_right(order, ids[-1])]:
+                at = bisect_left(ids, number)
+                if at < len(ids) and ids[at] == number:
+                    copies.add(wanted[number])
+        return copies
 
 
-def staged_ids(store: Store, part: StagedPart, *, every: bool) -> Iterator[tuple[str, frozenset[bytes]]]:
-    """The ids of a part's messages, by the name that holds them: all, or those whose FIN is unsure."""
-    confirmed = read_confirmed(store, part)
-    for number in part.records:
-        if every or number not in confirmed.segments:
-            name = f"{part.place}/{number:06d}"
-            yield name, _cached(store, name, _segment_ids)
-    if confirmed.failed:
-        yield f"{part.place}/failed", confirmed.failed
+def staged(log: StagingLog, part: Part, number: int, messages: Sequence[RawMessage]) -> None:
+    """Take note of the ids of a segment that was published just now, so that they need not be read."""
+    _cache.put(f"{log.place(part)}/{number:06d}", _numbers([each[2] for each in messages]))
 
 
-def remember(log: StagingLog, part: StagedPart, *, window: bool) -> None:
-    """Keep the ids that must outlive the part. For the driver, before it retires the batch."""
-    store = log.store
-    for kind, every in [("unsure", False), ("window", True)][: 1 + window]:
-        held = dict(staged_ids(store, part, every=every))
-        ids = frozenset[bytes]().union(*held.values())
-        if ids:
-            place = _place(log.base, part.address)
-            store.make(place)
-            name = f"{place}/{kind}-{time.time():.0f}-{part.log}-{part.batch}-{part.split}"
-            store.create(name, b"".join(sorted(ids)))
+def remember(log: StagingLog, part: StagedPart, at: float) -> None:
+    """Write the ids of a part that is sealed, unless they are written.
+
+    :param at: the time of day by the driver's clock
+    """
+    if _of(part) in {each.of for each in _files(log, part.address) if each.kind == _ALL}:
+        return
+    start = min(part.starts) if len(part.starts) == 1 else 0
+    ids = _merged(_ids(log.store, f"{part.place}/{number:06d}") for number in part.records)
+    _write(log, part.address, _ALL, ids, at, start, _of(part))
 
 
-def forget(log: StagingLog, retention: dict[str, float]) -> None:
-    """Remove ids that are older than the seconds given for their kind. For the driver."""
-    now = time.time()
+def remember_unsure(log: StagingLog, part: StagedPart, at: float) -> None:
+    """Write the ids of a part's messages that may not have been finished. For the driver, before it retires a batch."""
+    confirmed = read_confirmed(log.store, part)
+    unsure = [number for number in part.records if number not in confirmed.segments]
+    ids = _merged([*(_ids(log.store, f"{part.place}/{number:06d}") for number in unsure), _numbers(confirmed.failed)])
+    _write(log, part.address, _UNSURE, ids, at, 0, _of(part))
+
+
+def make_places(log: StagingLog, addresses: Iterable[str]) -> None:
+    """Make the places for ids. For the driver."""
+    for address in addresses:
+        log.store.make(_place(log, address))
+
+
+def convert(log: StagingLog) -> None:
+    """Take over ids that gnsq_like kept before November 2026, as text below ``index/<nsqd>``. For the driver."""
     for name in log.store.list(f"{log.base}/index"):
-        kind, since, _ = name.rpartition("/")[2].split("-", 2)
-        if now - float(since) > retention[kind]:
+        *_, address, last = name.split("/")
+        kind, at, _ = last.split("-", 2)
+        text = bytes(log.store.read(name))
+        place = f"{log.base}/ids/{address}"
+        log.store.make(place)
+        if ids := _numbers([text[start : start + 16] for start in range(0, len(text), 16)]):
+            _create(log.store, place, _UNSURE if kind == "unsure" else _ALL, ids, int(at), 0, uuid.uuid4().hex)
+        log.store.retire(name)
+
+
+def tidy(log: StagingLog, dedupe_within: float) -> None:
+    """Remove ids that are too old, and put small files together. For the driver."""
+    now = time.time()
+    groups: dict[tuple[str, str, int, int], list[_File]] = {}
+    period = max(1.0, dedupe_within * _PERIOD)
+    for name in log.store.list(f"{log.base}/ids"):
+        file = _parsed(name)
+        if file is None:
+            continue
+        if now - file.time > (dedupe_within if file.kind == _ALL else _UNSURE_KEPT):
             log.store.retire(name)
+        elif file.count < _IDS:
+            place = name.rpartition("/")[0]
+            groups.setdefault((place, file.kind, file.start, int(file.time / period)), []).append(file)
+    for (_, _, _, number), files in groups.items():
+        is_over = (number + 1) * period < now - period
+        if len(files) >= (2 if is_over else _FILES):
+            _put_together(log.store, files)
 
 
-def _place(base: str, address: str) -> str:
-    return f"{base}/index/{quoted(address)}"
+def _put_together(store: Store, files: Sequence[_File]) -> None:
+    chosen: list[_File] = []
+    for file in sorted(files, key=lambda file: file.count):
+        if sum(each.count for each in chosen) + file.count <= _IDS:
+            chosen.append(file)
+    if len(chosen) < 2:
+        return
+    ids = _merged(_ids(store, each.name) for each in chosen)
+    place = chosen[0].name.rpartition("/")[0]
+    at = max(each.time for each in chosen)
+    # The ids of parts that are not finished are found in their segments.
+    _create(store, place, chosen[0].kind, ids, at, chosen[0].start, uuid.uuid4().hex)
+    for each in chosen:
+        store.retire(each.name)
 
 
-def _cached(store: Store, name: str, read: Callable[[Store, str], frozenset[bytes]]) -> frozenset[bytes]:
+# -- files ----------------------------------------------------------------------------------------------
+
+
+def _place(log: StagingLog, address: str) -> str:
+    return f"{log.base}/ids/{quoted(address)}"
+
+
+def _of(part: StagedPart) -> str:
+    return f"{part.log}.{part.batch}.{part.split}"
+
+
+def _files(log: StagingLog, address: str) -> list[_File]:
+    parsed = map(_parsed, log.store.list(_place(log, address)))
+    return [each for each in parsed if each is not None]
+
+
+def _parsed(name: str) -> _File | None:
+    """None for the name of a segment."""
+    kind, _, rest = name.rpartition("/")[2].partition("-")
+    if kind not in {_ALL, _UNSURE}:
+        return None
+    first, last, count, at, start, of = rest.split("-", 5)
+    return _File(name, kind, int(first, 16), int(last, 16), int(count), int(at), int(start), of)
+
+
+def _write(log: StagingLog, address: str, kind: str, ids: array[int], at: float, start: int, of: str) -> None:
+    if ids:
+        _create(log.store, _place(log, address), kind, ids, int(at), start, of)
+
+
+def _create(store: Store, place: str, kind: str, ids: array[int], at: int, start: int, of: str) -> None:
+    name = f"{place}/{kind}-{ids[0]:016x}-{ids[-1]:016x}-{len(ids)}-{at}-{start}-{of}"
+    store.create(name, encode_record(_swapped(ids).tobytes()))
+
+
+def _ids(store: Store, name: str) -> array[int]:
+    """The ids in a segment or a file, sorted; none if it is gone meanwhile, or damaged."""
     found = _cache.get(name)
-    if found is None:
-        found = _cache[name] = read(store, name)
+    if found is not None:
+        return found
+    try:
+        record = read_record(store, name)
+    except FileNotFoundError:
+        return array("Q")
+    except DamagedRecord as exc:
+        logger.warning("%s: copies of its messages would not be recognized", exc)
+        return array("Q")
+    if _parsed(name) is not None:
+        found = _swapped(array("Q", bytes(record.content)))
+    else:
+        found = _numbers(ids_of(record.content)) if record.end is None else array("Q")
+    _cache.put(name, found)
     return found
 
 
-def _segment_ids(store: Store, name: str) -> frozenset[bytes]:
-    try:
-        record = read_record(store, name)
-    except DamagedRecord as exc:
-        # Its own task reports it, unless Spark has its rows already.
-        logger.warning("%s: copies of its messages would not be recognized", exc)
-        return frozenset()
-    return frozenset() if record.end is not None else frozenset(ids_of(record.content))
+# -- numbers --------------------------------------------------------------------------------------------
 
 
-def _read_ids(store: Store, name: str) -> frozenset[bytes]:
+def _number(message_id: bytes) -> int | None:
+    """An id as a number; None if it is not of nsqd's form, and is not remembered."""
     try:
-        data = bytes(store.read(name))
-    except FileNotFoundError:  # it became too old just now
-        return frozenset()
-    return frozenset(data[start : start + _ID_BYTES] for start in range(0, len(data), _ID_BYTES))
+        number = int(message_id, 16)
+    except ValueError:
+        return None
+    return number if b"%016x" % number == message_id else None
+
+
+def _numbers(ids: Collection[bytes]) -> array[int]:
+    # All at once: this is on the way of each message.
+    text = b"".join(ids)
+    try:
+        data = bytes.fromhex(text.decode("ascii"))
+    except ValueError:
+        data = b""
+    if len(data) != 8 * len(ids) or data.hex().encode() != text or set(map(len, ids)) != {16}:
+        return array("Q", sorted(number for number in map(_number, ids) if number is not None))
+    return array("Q", sorted(_swapped(array("Q", data))))
+
+
+def _merged(parts: Iterable[array[int]]) -> array[int]:
+    found: list[int] = []
+    for each in parts:
+        found += each
+    found.sort()
+    return array("Q", found)
+
+
+def _swapped(ids: array[int]) -> array[int]:
+    """In the stage, the most significant byte comes first."""
+    if sys.byteorder == "little":
+        ids = ids[:]
+        ids.byteswap()
+    return ids

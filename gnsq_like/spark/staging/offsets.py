@@ -110,6 +110,8 @@ class Part:
     of: TopicChannel = _NONE
     #: When its batch was planned, in microseconds since the epoch; 0 if that is not known.
     seen_us: int = 0
+    #: The URL of the nsqd's HTTP API; "" if it is not known.
+    http: str = ""
 
 
 @dataclass(frozen=True, slots=True)

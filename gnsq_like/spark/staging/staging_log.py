@@ -9,8 +9,9 @@
             batch-<k>/<nsqd>/<split>/<j>        a segment of messages, or the END record
             batch-<k>/<nsqd>/<split>/confirmed-<token>   the records of the part, and the segments whose FINs nsqd has
                                                 executed for certain
+            batch-<k>/<nsqd>/<split>/started-<time>      the start_time of the nsqd that an attempt receives from
             committed/<k>                       the watermark: Spark has finished all batches up to k
-        index/<nsqd>/<kind>-<time>-<log>-<k>    ids that outlive their batch (``index``)
+        ids/<nsqd>/<kind>-...                   ids of staged messages (``index``)
 
 A part (the share of one task) consists of the segments 0, 1, 2, ... up to END. Segments and END compete for the same
 numbers, and each number is given once. So all attempts of a task, even late ones, agree on one sequence, and nothing
@@ -19,7 +20,7 @@ can follow END. Rows come from published segments only, so every attempt and eve
 Numbers are given in order, so a number below one that exists is missing, and not unwritten (``damage``).
 
 A message is FINed once its segment is published and the watermark, read after that, is still below its batch. At the
-end of a batch, the driver (1) seals parts that have no END, (2) keeps the ids whose FIN is unsure, (3) writes the
+end of a batch, the driver (1) seals parts that have no END, (2) keeps their ids, (3) writes the
 watermark, and (4) retires the batch. A late executor is stopped by END, by the missing place, or by the watermark.
 """
 
@@ -44,8 +45,9 @@ logger = logging.getLogger(__name__)
 #: How many watermarks are kept. The highest one counts; the others are for listings that run at the same time.
 _KEPT_WATERMARKS = 3
 
+_STARTED = "started-"
 _BATCH = re.compile(r".*/log-[^/]+/batch-(\d{12})/")
-_RECORD = re.compile(r"(.*/log-([^/]+)/batch-(\d{12})/([^/]+)/(\d+))/(\d+|confirmed-[^/]+)")
+_RECORD = re.compile(r"(.*/log-([^/]+)/batch-(\d{12})/([^/]+)/(\d+))/(\d+|confirmed-[^/]+|started-\d+)")
 
 
 class Confirmed(NamedTuple):
@@ -186,7 +188,7 @@ class StagingLog:
     def _staged(self, part: Part, names: Iterable[str]) -> StagedPart:
         place = self.place(part)
         found = {each.place: each for each in staged_parts(names)}
-        return found.get(place) or StagedPart(self.id, part.batch, part.address, part.split, (), (), place)
+        return found.get(place) or StagedPart(self.id, part.batch, part.address, part.split, (), (), frozenset(), place)
 
     def record(self, part: Part, number: int) -> Record | None:
         """A part's segment or END of this number. Raises DamagedRecord."""
@@ -211,6 +213,10 @@ class StagingLog:
         """Write END after ``end.segments`` segments; False if that number is taken. Raises Fenced."""
         return self.store.create(f"{self.place(part)}/{end.segments:06d}", encode_end(end, before))
 
+    def note_start(self, part: Part, start: int) -> None:
+        """Note the start_time of nsqd under which an attempt takes messages; 0 for unknown. Raises Fenced."""
+        self.store.create(f"{self.place(part)}/{_STARTED}{start}", b"")
+
     def confirm(self, part: Part, confirmed: Confirmed) -> None:
         """Note what an attempt has written and FINed."""
         record = confirmed._asdict() | {
@@ -233,6 +239,8 @@ class StagedPart(NamedTuple):
     records: tuple[int, ...]
     #: The names of its confirmations.
     confirmations: tuple[str, ...]
+    #: The start_times of nsqd that its attempts have noted, 0 for one that is unknown.
+    starts: frozenset[int]
     place: str
 
 
@@ -251,7 +259,8 @@ def staged_parts(names: Iterable[str]) -> list[StagedPart]:
             unquote(address),
             int(split),
             records=tuple(sorted(int(each) for each in names if each.isdigit())),
-            confirmations=tuple(sorted(f"{place}/{each}" for each in names if not each.isdigit())),
+            confirmations=tuple(sorted(f"{place}/{each}" for each in names if each.startswith("confirmed-"))),
+            starts=frozenset(int(each.removeprefix(_STARTED)) for each in names if each.startswith(_STARTED)),
             place=place,
         )
         for (place, log, batch, address, split), names in found.items()

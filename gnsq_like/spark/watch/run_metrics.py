@@ -35,7 +35,6 @@ _BY_TOPIC = {
     "filtered": ("filtered_messages", "Messages that the transformation left out."),
 }
 _COUNTERS = {
-    "duplicates": ("duplicate_messages", "Copies that were dropped."),
     "bytes": ("body_bytes", "Bytes of bodies."),
     "batches": ("batches", "Batches that were written."),
 }

@@ -352,16 +352,14 @@ class RunStatus:
         self._came_at = rows[0].seen_at.timestamp()
         self._behind.wrote(self._came_at - rows[0].lag)
 
-    def look(self, depths: Mapping[Queue, Depth], away: Collection[str], *, is_busy: bool, duplicates: int) -> None:
+    def look(self, depths: Mapping[Queue, Depth], away: Collection[str], *, is_busy: bool) -> None:
         """How much waits now.
 
         :param away: nsqds that do not answer
         :param is_busy: whether a batch is under way
-        :param duplicates: copies that were dropped until now
         """
         now = self._clock()
         self._nsqds.take(depths, away, now)
-        self._figures.counts["duplicates"] = duplicates
         self._behind.look(now, is_clear=not is_busy and self._nsqds.total("messages") == 0)
         self._problems.judge(self._wrong(now), now)
         self.renew()
@@ -417,7 +415,7 @@ class RunStatus:
             ],
             "started_at": self._started_at,
             "updated_at": now,
-            **{name: figures.counts[name] for name in ("messages", *_KINDS, "duplicates", "bytes", "batches")},
+            **{name: figures.counts[name] for name in ("messages", *_KINDS, "bytes", "batches")},
             "rate": rate,
             "lag": lag,
             "depth": depth,

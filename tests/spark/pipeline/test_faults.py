@@ -33,7 +33,6 @@ gnsq_like.spark.staging.store.StagingError: staging_location /stage is not what 
             "java.util.ConcurrentModificationException: Multiple streaming queries are concurrently using /c",
             "another run",
         ),
-        ("[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA] Streaming", "the checkpoint was made with dedupe"),
         ("java.lang.OutOfMemoryError: Java heap space", "Java has too little memory"),
         ("Traceback (most recent call last):\n  File\nValueError: five is no number\n", "five is no number"),
         ("An error occurred while calling o45.start.\n: java.io.IOException: /x is a file\n\tat a.b.c", "/x is a file"),

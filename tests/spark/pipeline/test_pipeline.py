@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 import struct
 import time
 from collections import Counter
@@ -18,6 +19,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from gnsq_like import Connection, NsqdHTTPClient
@@ -40,7 +43,7 @@ from tests.support.spark_engine import PATIENT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "number INT NOT NULL, user STRING, at TIMESTAMP, tags ARRAY<STRING>, inner STRUCT<a: INT NOT NULL>"
 
@@ -116,7 +119,7 @@ def test_rows_rejected_ones_dead_letters_and_metrics(spark: SparkSession, nsqd: 
     seen: list[Snapshot] = []
     last = run_pipeline(pipeline, spark=spark, available_now=True, watch=seen.append)
     assert (last.messages, last.rejected, last.batches, last.is_over) == (304, 4, 1, True)
-    assert (seen[-1], last.depth, last.duplicates) == (last, 0, 0)
+    assert (seen[-1], last.depth) == (last, 0)
     rows = table(spark, pipeline)
     assert Counter(row.body.number for row in rows) == Counter(range(300))
     row = next(row for row in rows if row.body.number == 7)
@@ -214,19 +217,6 @@ def test_what_was_deferred_or_requeued_for_long_is_written_and_counted(
     assert by_minute.total() == 5
     oldest = max(metrics, key=lambda row: row.latency_max)
     assert oldest.latency_max == pytest.approx(oldest.seen_at.timestamp() - now / 1e9 + ages["ancient"], abs=0.01)
-
-
-def test_a_copy_is_dropped_and_counted(spark: SparkSession, tmp_path: Path) -> None:
-    now = time.time_ns()
-    copy = kept(now, 0, 0, b'{"number": 0}')
-    write_disk_queue(tmp_path / "data", [copy, copy])
-    with running_nsqd("process", data_path=str(tmp_path / "data")) as nsqd:
-        # nsqd can have an id in flight only once, so the copies come one after the other.
-        source = {"max_messages": "1"}
-        pipeline = pipeline_for(nsqd, tmp_path, "old", source=source)
-        last = run_pipeline(pipeline, spark=spark, available_now=True)
-    assert (last.messages, last.duplicates) == (1, 1)
-    assert [row.body.number for row in table(spark, pipeline)] == [0]
 
 
 def batch_of(spark: SparkSession, bodies: list[bytes], latencies_us: list[int] | None = None) -> Any:
@@ -415,38 +405,35 @@ def test_what_cannot_begin_says_so(spark: SparkSession, nsqd: Running, tmp_path:
         run_pipeline(pipeline, spark=spark, available_now=True)
 
 
-def test_a_clock_that_went_back_is_noticed_before_anything_is_dropped(
+def test_a_checkpoint_with_spark_s_state_is_refused_until_that_is_removed(
     spark: SparkSession, nsqd: Running, tmp_path: Path
 ) -> None:
-    pipeline = pipeline_for(nsqd, tmp_path, "clock")
-    offsets = tmp_path / "out" / "checkpoint" / "offsets"
-    offsets.mkdir(parents=True)
-    noted = {"batchWatermarkMs": int((time.time() + 500) * 1000), "batchTimestampMs": 0, "conf": {}}
-    (offsets / "3").write_text(f"v1\n{json.dumps(noted)}\n{{}}")
-    with pytest.raises(NotBegun, match=r"the clock of this machine is \d+ s behind"):
-        run_pipeline(pipeline, spark=spark, available_now=True)
-    # The clock is right again, but a batch was planned while it was wrong.
-    now = time.time() * 1000
-    noted |= {"batchWatermarkMs": int(now - 500_000), "batchTimestampMs": int(now - 1_000_000)}
-    (offsets / "3").write_text(f"v1\n{json.dumps(noted)}\n{{}}")
-    with pytest.raises(
-        NotBegun, match=r"batch 3 of .* (499|500) s behind.* set batchTimestampMs to \d{13}, and delete"
-    ):
-        run_pipeline(pipeline, spark=spark, available_now=True)
+    """A pipeline has made it that dropped copies by Spark; its last batch is staged, and not written."""
+    pipeline = pipeline_for(nsqd, tmp_path, "older", source={"max_messages": "40"})
+    publish(nsqd, "older", good(range(100)))
+    rows = spark.readStream.format("nsq").options(**pipeline.source_given).load()
+    rows = rows.withColumn("seen_at", F.current_timestamp()).withWatermark("seen_at", "10 minutes")
+    rows = rows.dropDuplicatesWithinWatermark(["nsqd_address", "topic", "id"])
+    written: list[int] = []
 
+    def write(batch: DataFrame, number: int) -> None:
+        found = [json.loads(bytes(row.body))["number"] for row in batch.collect()]
+        if number:
+            raise RuntimeError("killed")
+        written.extend(found)
 
-def test_a_clock_that_goes_back_ends_the_run_before_the_batch_is_done(
-    spark: SparkSession, nsqd: Running, tmp_path: Path
-) -> None:
-    clock = iter([5000.0, 4500.0, 4399.0])
-    pipeline = pipeline_for(nsqd, tmp_path, "back")
-    writer = BatchWriter(replace(pipeline, schema=""), lambda: None, lambda _: None, clock=lambda: next(clock))
-    writer.belongs_to("01234567-89ab-cdef")
-    for number in range(2):
-        writer(batch_of(spark, [b"x"]), number)
-    with pytest.raises(PipelineFailed, match=r"clock of the driver's machine went back by 601 s"):
-        writer(batch_of(spark, [b"x"]), 2)
-    assert len(read_metrics(pipeline)) == 2
+    query = rows.writeStream.foreachBatch(write).option("checkpointLocation", pipeline.place("checkpoint"))
+    with pytest.raises(StreamingQueryException, match="killed"):
+        query.trigger(availableNow=True).start().awaitTermination()
+    state = tmp_path / "out" / "checkpoint" / "state"
+    for _ in range(2):
+        with pytest.raises(NotBegun, match=rf"older gnsq_like.* remove \S+{state}"):
+            run_pipeline(pipeline, spark=spark, available_now=True)
+    shutil.rmtree(state)
+    run_pipeline(pipeline, spark=spark, available_now=True)
+    found = [row.body.number for row in table(spark, pipeline)]
+    assert Counter(written + found) == Counter(range(100))
+    assert len(written) == 40
 
 
 def test_a_run_that_is_stopped_goes_on_where_it_was(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_sql(spark: SparkSession, nsqd: Running) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"dedupe": "all"}, "it must be one of unconfirmed, window, none"),
+        ({"dedupe": "window"}, "dedupe_within replaces it"),
         ({"startingOffsets": "earliest"}, "NSQ has no offsets"),
     ],
 )

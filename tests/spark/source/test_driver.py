@@ -559,19 +559,3 @@ def test_a_restarted_nsqd_gives_what_it_kept(tmp_path: Path) -> None:
         publish(nsqd, "restart", range(100, 200))
         engine.run()
         assert engine.bodies() == once(200)
-
-
-@pytest.mark.real_nsqd
-def test_a_killed_nsqd_with_its_queue_on_disk_doubles_nothing_within_the_window(tmp_path: Path) -> None:
-    with running_nsqd("real", mem_queue_size=0) as nsqd:
-        publish(nsqd, "disk", range(4000))
-        options = source_options([nsqd], tmp_path, "disk", dedupe="window", segment_messages=500)
-        engine = Engine(tmp_path, options)
-        engine.run(1)
-        nsqd.kill()
-        nsqd.start()
-        http = NsqdHTTPClient(nsqd.http_address)
-        assert http.stats("disk")["topics"][0]["channels"][0]["depth"] > 0
-        engine.run()
-        assert engine.bodies() == once(4000)
-        assert http.stats("disk")["topics"][0]["channels"][0]["depth"] == 0

@@ -18,8 +18,9 @@ from gevent.event import Event
 pytest.importorskip("pyarrow")
 
 from gnsq_like.errors import ConnectionFailed
+from gnsq_like.spark.source.batch import BatchReceiver
 from gnsq_like.spark.source.executor import StreamReceiver, read_part
-from gnsq_like.spark.staging.offsets import Part
+from gnsq_like.spark.staging.offsets import Part, TopicChannel
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of, staged_parts
 from gnsq_like.spark.staging.store import Fenced, PosixStore, Store, open_store
 from tests.support.daemons import Running, running_nsqd, wait_for
@@ -97,17 +98,20 @@ class Query:
 
 
 class Held:
-    """Holds the first greenlet that reaches a point, until it is let go."""
+    """Holds the first greenlet that reaches a point for the nth time, until it is let go."""
 
-    def __init__(self, point: str) -> None:
+    def __init__(self, point: str, nth: int = 1) -> None:
         self._point = point
+        self._left = nth
         self.reached = Event()
         self.go = Event()
 
     def __call__(self, point: str) -> None:
         if point == self._point and not self.reached.is_set():
-            self.reached.set()
-            assert self.go.wait(PATIENCE)
+            self._left -= 1
+            if not self._left:
+                self.reached.set()
+                assert self.go.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("store", ["posix", "memory"])
@@ -145,12 +149,13 @@ def test_an_attempt_that_wakes_after_its_batch_is_finished_finishes_nothing(
 
 
 def test_a_stall_before_publishing_gives_the_messages_back(nsqd: Running, tmp_path: Path) -> None:
-    options = {"min_partitions": 2, "msg_timeout": 1, "dedupe": "window"}
-    query = Query(nsqd, tmp_path, "stall", 300, **options)
+    query = Query(nsqd, tmp_path, "stall", 300, min_partitions=2, msg_timeout=1)
+    # They have attempts above 1 then, so they are looked up.
+    BatchReceiver(nsqd.tcp_address, TopicChannel("stall", "spark"), query.engine.options, 300).run()
     end, parts = query.plan()
     assert len(parts) == 2
-    # The first attempt does not see messages that others stage from here on.
-    held = Held("look-up")
+    # It holds a segment. It does not see messages that others stage from here on.
+    held = Held("look-up", 2)
     stalled = gevent.spawn(query.receiver(parts[0], held).run)
     assert held.reached.wait(PATIENCE)
     # Meanwhile nsqd delivers the stalled task's messages to others.
