@@ -57,13 +57,9 @@ from gnsq_like.wire.session import (
     Messages,
     Refused,
     Session,
-    State,
 )
 
 logger = logging.getLogger(__name__)
-
-#: From SUB's reply on.
-_CONSUMING = {State.SUBSCRIBED, State.CLOSING}
 
 
 def _ignore(*_: object) -> None: ...
@@ -109,8 +105,7 @@ class Connection:
     :param options: the connection's options; None for the defaults
     :param on_messages: called with (connection, messages) after each read that completed messages; a message is
         (timestamp in ns, attempts, 16-byte id, body)
-    :param on_answers: called with (connection) after publishes, SUB or CLS were confirmed, once per read, and once a
-        second after SUB
+    :param on_answers: called with (connection) after publishes, SUB or CLS were confirmed, once per read
     :param on_error: called with (connection, error) when nsqd reports that a FIN, REQ or TOUCH failed; without it, that
         is logged
     :param on_close: called with (connection, error) when the connection has ended; error is None after :meth:`close`
@@ -237,11 +232,9 @@ class Connection:
                 self._transport.shut()
 
     def _look(self) -> None:
-        """Once a second. Never switches."""
+        """Once a second: end it, if its reader was killed before it began, or interrupted at last. Never switches."""
         if self._reader.dead:
             self._end_now()
-        elif self.alive and self._session.state in _CONSUMING:
-            self._on_answers(self)
 
     def let_go(self, loop_lives: bool) -> None:
         """Close the descriptor and nothing else, in a forked child or after the end of its thread. Never switches.

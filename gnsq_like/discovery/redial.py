@@ -18,7 +18,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Set as AbstractSet
-from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 import gevent
@@ -190,6 +189,11 @@ class Redialer(Generic[_A]):
         for address in self._fixed:
             self._try(address)
 
+    def look(self) -> None:
+        """Look at all addresses, as a control loop does once a second: a try may have been ended. Never switches."""
+        for address in sorted(self.known, key=str):
+            self._try(address)
+
     def stop(self) -> None:
         """End all tries. May switch."""
         self._stopped = True
@@ -264,9 +268,8 @@ class Redialer(Generic[_A]):
         if self._stopped or not self._is_wanted(address) or self._is_connected(address):
             return
         dialled = self._table[address]
-        if dialled.trying is None:
+        if dialled.trying is None or dialled.trying.dead:
             dialled.trying = gevent.spawn(self._keep_trying, address, dialled)
-            dialled.trying.rawlink(partial(self._end_of_try, address, dialled))
         elif dialled.pause is not None and dialled.not_before <= self._clock():
             dialled.pause.settle()  # it waited for a time that was meant for an earlier life of this nsqd
 
@@ -295,12 +298,6 @@ class Redialer(Generic[_A]):
                 logger.info("nsqd at %s: the next try is in %.1f s", address, pause)
         finally:
             dialled.trying = None
-
-    def _end_of_try(self, address: _A, dialled: _Dialled, ended: gevent.Greenlet) -> None:
-        """Go on, if a signal handler has raised in it. Never switches."""
-        if ended.exception is not None and dialled.trying in (None, ended):
-            dialled.trying = None
-            self._try(address)
 
     def _wait(self, dialled: _Dialled) -> None:
         """Wait until its delay has passed. May switch."""

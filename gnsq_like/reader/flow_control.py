@@ -1,9 +1,9 @@
 """A Reader's flow control: from events to RDY.
 
-``policy`` decides; this module carries it out. Every event that can change the plan requests one (``plan_soon``), which
-the hub runs. One timer runs it again when time alone changes the plan: the end of a settling time, of a turn or of a
-backoff block, a handler that outlives its message's deadline, a burst that was not filled. Another one moves the turns
-of silent connections on.
+``policy`` decides; this module carries it out. Every event that can change the plan asks the Reader's control loop for
+one (``plan_soon``). The loop plans again when time alone changes the plan: the end of a settling time, of a turn or of
+a backoff block, a handler that outlives its message's deadline, a burst that was not filled. It also moves the turns of
+silent connections on.
 
 Rules for editors: nothing here switches greenlets. Only this file and ``Subscription`` send RDY.
 """
@@ -25,10 +25,10 @@ from gnsq_like.policy.turns import SilentTurns
 from gnsq_like.reader.message import Message, Outcome
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import OnBackoff, ReaderCounts, TopicFlows
-from gnsq_like.runtime.dispatcher import HookRunner
+from gnsq_like.runtime.control_loop import ControlLoop
+from gnsq_like.runtime.dispatcher import HookRunner, log_soon
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.native import draw
-from gnsq_like.runtime.timer import Soon, Timer
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ class Steering:
 class FlowControl:
     """RDY of all subscriptions of one Reader, by one plan, and backoff of its topics.
 
+    :param loop: the Reader's control loop
     :param hub_handle: the hub in which all of this runs
     :param hooks: of which on_timeout is called
     :param on_backoff: see ``TopicFlows``
@@ -62,6 +63,7 @@ class FlowControl:
     def __init__(
         self,
         options: ReaderOptions,
+        loop: ControlLoop,
         hub_handle: HubHandle,
         counts: ReaderCounts,
         steering: Steering,
@@ -74,11 +76,11 @@ class FlowControl:
             low_rdy_timeout=options.low_rdy_timeout,
             low_rdy_probe_timeout=options.low_rdy_probe_timeout,
         )
+        self.loop = loop
         self.hub_handle = hub_handle
-        self._plan_in_the_hub = Soon(hub_handle.hub.loop, self._account_and_plan)
         #: Whether the plan was made to its end since it was asked for.
         self._is_planned = True
-        self._overdue = Overdue(hooks)
+        self._overdue = Overdue(hooks, loop)
         self._steering = steering
         rate = steering.rate_limit
         #: None without a rate limit.
@@ -92,8 +94,6 @@ class FlowControl:
         #: Subscriptions whose RDY is to be adjusted at the end of this iteration of the hub, by ``_adjust``.
         self._unsettled: dict[Subscription, None] = {}
         self._run_callback: Callable[[Callable[[], None]], Any] = hub_handle.hub.loop.run_callback
-        self._timer = Timer(self._tick)
-        self._looks_timer = Timer(self._look)
         #: Whether the last plan raises RDY as soon as what was lowered has settled.
         self._grows = False
         self._turning = Turning(self)
@@ -204,7 +204,7 @@ class FlowControl:
         """
         if self._limit is not None:  # whose tokens come with time, without answers
             return self.in_flight >= max(1, int(_STARVED_SHARE * self._steering.max_in_flight))
-        return not (self._plan_in_the_hub.due or self._grows) and any(
+        return not (self.loop.is_asked_for(self._account_and_plan) or self._grows) and any(
             each.in_flight > 0 and each.in_time >= min(each.rdy, max(1, int(_STARVED_SHARE * each.rdy)))
             for each in [subscription.charge for subscription in list(self.subscriptions) if subscription.alive]
         )
@@ -219,7 +219,7 @@ class FlowControl:
     def plan_soon(self) -> None:
         """Plan in the hub's next iteration. Never switches."""
         self._is_planned = False
-        self._plan_in_the_hub()
+        self.loop.soon(self._account_and_plan)
 
     def _account_and_plan(self) -> None:
         self._account()
@@ -233,7 +233,7 @@ class FlowControl:
     def plan_now(self) -> None:
         """Make a plan and send its changes."""
         self._is_planned = False
-        self._plan_in_the_hub.cancel()
+        self.loop.cancel(self._account_and_plan)
         if self._stopped:
             return
         now = time.monotonic()
@@ -247,7 +247,7 @@ class FlowControl:
                 subscription.grant(rdy, now)
         for at in (result.next_at, self.topics.blocked_until):
             if at is not None:
-                self._timer.set_by(at)
+                self.loop.by(at, self._tick)
         self._arm(self.subscriptions)
         self._grows = result.grows
         self._turning.carry_on(result.turns, now)
@@ -284,24 +284,25 @@ class FlowControl:
                     self._adjust_soon(subscription)
         self.plan_soon()
 
-    def stood_still(self, timer: Timer) -> bool:
-        """Whether the process was blocked when this timer was due. Never switches.
+    def stood_still(self) -> bool:
+        """Whether the process was blocked when this action of the control loop was due. Never switches.
 
         Messages may wait in its sockets, so the time is not counted as silence, nor as part of turns, and a moment
         more is given in which the sockets are read.
         """
-        if timer.late < _STILL:
+        late = self.loop.late
+        if late < _STILL:
             return False
         now = time.monotonic()
         for subscription in self.subscriptions:
-            subscription.charge.excuse(timer.late + self.settings.settle_minimum, now)
+            subscription.charge.excuse(late + self.settings.settle_minimum, now)
         return True
 
     def stop(self) -> None:
         """Send no more RDY; twice is fine."""
         self._stopped = True
-        self._timer.cancel()
-        self._looks_timer.cancel()
+        for action in (self._tick, self._look_at_bursts):
+            self.loop.cancel(action)
         self._turning.carry_on(None, time.monotonic())
         self._overdue.stop()
 
@@ -324,38 +325,31 @@ class FlowControl:
                 self._arm((subscription,))
             del self._unsettled[subscription]
 
-    def look(self, subscription: Subscription) -> None:
-        """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
-        self.hub_handle.look()
-        if subscription.finished:
-            subscription.write_soon()
-        if self._unsettled:
-            self._run_callback(self._adjust)
+    def look(self) -> None:
+        """Look at everything, as the control loop does once a second. Never switches."""
+        self._account()
+        self._adjust()
         if not (self._is_planned or self._stopped):
-            self.plan_soon()
-        self._timer.look()
-        self._looks_timer.look()
-        self._turning.look()
+            self.plan_now()
 
     def _arm(self, subscriptions: Iterable[Subscription]) -> None:
-        """Set the timers to the next deadline, and to the next ``due`` of a level, of these subscriptions.
+        """Have the control loop act at the next deadline, and at the next ``due`` of a level, of these subscriptions.
 
-        Too early is harmless. The other subscriptions were armed before, and the timers check all of them when they
-        fire.
+        Too early is harmless. The other subscriptions were armed before, and all of them are checked then.
         """
         deadline: float | None = None
         slow_after = self._slow_after
         for subscription in subscriptions:
             due = subscription.level.due
             if due is not None:
-                self._looks_timer.set_by(due)
+                self.loop.by(due, self._look_at_bursts)
             due = subscription.timeouts.next_look(slow_after)
             if due is not None and (deadline is None or due < deadline):
                 deadline = due
         if deadline is not None:
-            self._timer.set_by(deadline)
+            self.loop.by(deadline, self._tick)
 
-    def _look(self) -> None:
+    def _look_at_bursts(self) -> None:
         self._account()
         now = time.monotonic()
         for subscription in self.subscriptions:
@@ -365,13 +359,13 @@ class FlowControl:
                 subscription.adjust(now)
                 due = subscription.level.due
             if due is not None:
-                self._looks_timer.set_by(due)
+                self.loop.by(due, self._look_at_bursts)
 
     def _tick(self) -> None:
         if self._stopped:
             return
         self._account()
-        self.stood_still(self._timer)
+        self.stood_still()
         now = time.monotonic()
         for subscription in self.subscriptions:
             overdue, gone = subscription.timeouts.look(now, self._slow_after)
@@ -383,7 +377,7 @@ class FlowControl:
                 self._overdue.add(subscription, overdue)
         for topic in self.topics.values():
             if topic.backoff.time_is_up(now):
-                logger.info("backoff of %s: testing with one message", topic.topic)
+                log_soon(logger.info, "backoff of %s: testing with one message", topic.topic)
         self.plan_now()
         for subscription in self.subscriptions:
             subscription.adjust(now)  # what was reserved without a change of its share
@@ -400,7 +394,6 @@ class Turning:
         self._flow = flow
         #: Those of the last plan.
         self._turns: SilentTurns[Subscription] | None = None
-        self._timer = Timer(self._tick)
         #: Whether a late tick waits until the sockets are read.
         self._reads_first = False
 
@@ -408,25 +401,21 @@ class Turning:
         """With these turns from now on, or with none; returns whether one is due."""
         self._turns = turns
         self._reads_first = False
+        self._flow.loop.cancel(self._tick)
         next_at = None if turns is None else turns.next_at(now)
         if next_at is None:
-            self._timer.cancel()
             return False
-        self._timer.set_at(next_at)
+        self._flow.loop.by(next_at, self._tick)
         return True
-
-    def look(self) -> None:
-        """Go on, if a signal handler that raised has interrupted this. Never switches."""
-        self._timer.look()
 
     def _tick(self) -> None:
         flow, turns = self._flow, self._turns
         if turns is None:
             return
-        if flow.stood_still(self._timer) and not self._reads_first:
+        if flow.stood_still() and not self._reads_first:
             # No plan: on a busy machine, many ticks are late. Only once, so that turns go on if all are.
             self._reads_first = True
-            self._timer.set(flow.settings.settle_minimum)
+            flow.loop.by(time.monotonic() + flow.settings.settle_minimum, self._tick)
             return
         now = time.monotonic()
         for charge, rdy in turns.tick(now):
@@ -441,14 +430,15 @@ class Overdue:
     A message counts as overdue shortly before that, and may still be answered or touched.
     """
 
-    def __init__(self, hooks: HookRunner) -> None:
+    def __init__(self, hooks: HookRunner, loop: ControlLoop) -> None:
         self._hooks = hooks
+        self._loop = loop
         self._messages: list[Message] = []
-        self._timer = Timer(self._check)
 
     def add(self, subscription: Subscription, messages: list[Message]) -> None:
         """Report these messages of one connection. Never switches."""
-        logger.warning(
+        log_soon(
+            logger.warning,
             "%d messages of %s/%s from %s were not answered within msg_timeout=%g s, the first of them %s; "
             "nsqd delivers them again",
             len(messages),
@@ -465,12 +455,12 @@ class Overdue:
 
     def _watch(self) -> None:
         if self._messages:
-            self._timer.set_by(min(message.timeout_at for message in self._messages))
+            self._loop.by(min(message.timeout_at for message in self._messages), self._check)
 
     def stop(self) -> None:
         """Report no more; twice is fine."""
         self._messages.clear()
-        self._timer.cancel()
+        self._loop.cancel(self._check)
 
     def _check(self) -> None:
         # One that was touched is no longer overdue, and is added again when it is.

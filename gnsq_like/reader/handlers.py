@@ -358,9 +358,9 @@ class Handlers:
         else:
             self._workers.put(messages, polled_at)
 
-    def look(self) -> None:
-        """Go on, if a signal handler that raised has interrupted this. Never switches."""
-        self._workers.look()
+    def begin_waiting(self) -> None:
+        """Begin messages that wait, if they may begin; usually they have. Never switches."""
+        self._workers.begin_waiting()
 
     def _need_no_look(self, messages: list[Message]) -> bool:
         """Whether nothing is to be done with each of them before it joins a batch, which checks its age."""

@@ -33,10 +33,10 @@ from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import ReaderCounts, Topics
 from gnsq_like.runtime import native, owner
+from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import handle_here
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
@@ -134,6 +134,13 @@ class Subscriptions:
         self._redialer.start()
         if self._poller is not None:
             self._poller.start()
+
+    def look(self) -> None:
+        """Look at all connections, and at what is to be connected. Never switches."""
+        for subscription in list(self.table.values()):
+            if not subscription.is_added:
+                subscription.connection.end("its beginning was interrupted")
+        self._redialer.look()
 
     def stop(self) -> None:
         """Make no further connections. May switch."""
@@ -309,8 +316,15 @@ class Running:
         self.hub_handle = handle_here()
         # The steps that can fail come first, so that a failed start leaves nothing behind.
         clients = _make_clients(setup)
+        self._loop = ControlLoop(setup.name, self._look)
         self.flow = FlowControl(
-            setup.options, self.hub_handle, counts, setup.steering, setup.hooks, on_backoff=self._backoff_changed
+            setup.options,
+            self._loop,
+            self.hub_handle,
+            counts,
+            setup.steering,
+            setup.hooks,
+            on_backoff=self._backoff_changed,
         )
         for topic in setup.topics.names:
             self.flow.topics.follow(topic)
@@ -326,7 +340,6 @@ class Running:
         )
         self._subscriptions = Subscriptions(setup, counts, clients, self.flow, self.handlers, self._give_up)
         self._table = self._subscriptions.table
-        self._watchdog = Watchdog(setup.name, self.hub_handle)
         #: Settled when it has stopped.
         self.stopped = PendingReply()
         self._stop: Stop | None = None
@@ -356,8 +369,15 @@ class Running:
             begin_to_end=Running.stop_at_exit,
             wait=Running.wait_at_exit,
         )
-        self._watchdog.start()
+        self._loop.start()
         self._subscriptions.start()
+
+    def _look(self) -> None:
+        """Once a second, in the control loop: look at everything. Never switches."""
+        self.hub_handle.make_calls()
+        self.handlers.begin_waiting()
+        self._subscriptions.look()
+        self.flow.look()
 
     def steer(self) -> None:
         """Apply the settings that were changed. From any thread; never switches."""
@@ -414,7 +434,7 @@ class Running:
                 subscription.connection.close()
             self._hooks.join(1.0)
         finally:
-            self._watchdog.stop()
+            self._loop.stop()
             self._table.clear()
             self.stopped.settle()
 
@@ -426,7 +446,6 @@ class Running:
             self._keep()
             for subscription in list(self._table.values()):
                 subscription.connection.let_go(False)
-            self._watchdog.stop()
             self._table.clear()
             self.stopped.settle()
         logger.warning(
@@ -443,7 +462,7 @@ class Running:
             self.flow.stop()
             self._subscriptions.forked_child()
             self.handlers.forked_child()
-            self._watchdog.stop()
+            self._loop.abandon()
         self.flow.subscriptions = {}
         self._table.clear()
         self.stopped.forget()  # who waits for it does so in the parent

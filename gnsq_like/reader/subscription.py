@@ -33,7 +33,8 @@ from gnsq_like.reader.message import Message, Outcome, make_messages
 from gnsq_like.reader.timeouts import MessageTimeouts
 from gnsq_like.reader.topics import TopicFlow
 from gnsq_like.runtime import native
-from gnsq_like.runtime.dispatcher import HookRunner
+from gnsq_like.runtime.control_loop import ControlLoop
+from gnsq_like.runtime.dispatcher import HookRunner, log_soon
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.frames import RawMessage
@@ -50,10 +51,10 @@ class SubscriptionFlow(Protocol):
     """The part of the Reader's flow control that subscriptions use."""
 
     hub_handle: HubHandle
+    loop: ControlLoop
     settings: Settings
 
     def plan_soon(self) -> None: ...
-    def look(self, subscription: Subscription) -> None: ...
     def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None: ...
     def answered(
         self, subscription: Subscription, messages: list[Message], stamps: list[int], outcome: Outcome
@@ -139,7 +140,6 @@ class Subscription:
             self.target.address,
             self._options,
             on_messages=self.receive,
-            on_answers=self._look,
             on_error=lambda connection, error: on_error(self, error),
             on_close=lambda connection, error: on_close(self, error),
         )
@@ -179,7 +179,7 @@ class Subscription:
             max_rdy=negotiated.max_rdy_count,
             round_trip=connection.round_trip,
         )
-        self.timeouts = MessageTimeouts(self.in_flight, self.charge, self.msg_timeout, self.touch)
+        self.timeouts = MessageTimeouts(self.in_flight, self.charge, self.msg_timeout, self.touch, self._flow.loop)
 
     def follow_traffic(self, wanted: bool) -> None:
         """Whether RDY may be less than the share; not with a rate limit, which allows few RDY commands."""
@@ -284,11 +284,6 @@ class Subscription:
         self.connection.end(exc)
         self._flow.lose(self)  # now: the connection may have ended before
 
-    def _look(self, connection: Connection) -> None:
-        """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
-        self._handlers.look()
-        self._flow.look(self)
-
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """REQ. Never switches."""
         if native.thread_id() != self._thread:
@@ -329,7 +324,7 @@ class Subscription:
             return
         now = time.monotonic()
         if message not in self.in_flight or now >= message.timeout_at:
-            logger.debug("touch of message %s is too late; nsqd delivers it again", message.id)
+            log_soon(logger.debug, "touch of message %s is too late; nsqd delivers it again", message.id)
         elif self.connection.touch(message._id):
             message.touched_at = now
             if message.is_overdue:
@@ -418,7 +413,8 @@ class Subscription:
 
     def _late(self, messages: list[Message]) -> None:
         for message in messages:
-            logger.info(
+            log_soon(
+                logger.info,
                 "%s of message %s came after the connection to %s was lost; nsqd delivers it again",
                 message.answer,
                 message.id,

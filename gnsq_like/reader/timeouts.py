@@ -20,7 +20,7 @@ from typing import Any
 from gnsq_like.errors import NsqdError
 from gnsq_like.policy.charge import Charge
 from gnsq_like.reader.message import Message
-from gnsq_like.runtime.timer import Timer
+from gnsq_like.runtime.control_loop import ControlLoop
 
 #: Seconds before its deadline at which a message is overdue: nsqd checks every 0.1 s (docs/internals 2.5).
 _MARGIN = 0.25
@@ -42,6 +42,7 @@ class MessageTimeouts:
     :param in_flight: the unanswered messages, the oldest first; kept up to date by the owner
     :param msg_timeout: seconds within which nsqd expects an answer
     :param touch: sends TOUCH for a message
+    :param loop: the Reader's control loop
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class MessageTimeouts:
         charge: Charge[Any],
         msg_timeout: float,
         touch: Callable[[Message], None],
+        loop: ControlLoop,
     ) -> None:
         self._in_flight = in_flight
         self._charge = charge
@@ -61,7 +63,7 @@ class MessageTimeouts:
         self._overdue_ids: deque[str] = deque(maxlen=_MOST_OVERDUE_IDS)
         #: Those that are touched.
         self.touched: dict[Message, None] = {}
-        self._timer = Timer(self._touch_due)
+        self._loop = loop
 
     @property
     def _margin(self) -> float:
@@ -139,11 +141,11 @@ class MessageTimeouts:
     def touch_until_answered(self, message: Message) -> None:
         """Touch this message, which is in flight, from now on."""
         self.touched[message] = None
-        self._timer.set_by(_touch_at(message))
+        self._loop.by(_touch_at(message), self._touch_due)
 
     def stop_touching(self) -> None:
         """Touch no more."""
-        self._timer.cancel()
+        self._loop.cancel(self._touch_due)
 
     def _touch_due(self) -> None:
         now = time.monotonic()
@@ -154,7 +156,7 @@ class MessageTimeouts:
                 if message.timeout_at <= deadline:
                     del self.touched[message]
                     continue
-            self._timer.set_by(_touch_at(message))
+            self._loop.by(_touch_at(message), self._touch_due)
 
 
 def _touch_at(message: Message) -> float:

@@ -95,7 +95,7 @@ class HubHandle:
         # Not run_callback_threadsafe: it changes libev's reference count (ev_ref) without a lock, so updates get
         # lost; after 100,000 publishes the hub raises LoopExit.
         self._wakeup: Any = self.hub.loop.async_(ref=False)
-        self._wakeup.start(self._take)
+        self._wakeup.start(self.make_calls)
 
     @property
     def here(self) -> bool:
@@ -129,24 +129,19 @@ class HubHandle:
             # The thread has ended and destroyed its hub; nothing waits for the call there.
             log_soon(logger.debug, "call into a thread that has ended: %r", exc)
 
-    def look(self) -> None:
-        """Go on, if a signal handler that raised has kept calls from being made. In this thread; never switches."""
-        if self._calls:
-            self._wakeup.send()
-
-    def _take(self) -> None:
+    def make_calls(self) -> None:
+        """Make the calls that are scheduled. In this thread; never switches."""
         calls = self._calls
         try:
             while calls:
-                # No popleft(): a signal handler may raise as it returns, and the call would be lost.
-                function, arguments = calls[0]
-                del calls[0]
+                function, arguments = calls.popleft()
                 try:
                     function(*arguments)
                 except Exception as exc:
                     log_soon(logger.error, "%r, called from another thread, failed", function, exc_info=exc)
         finally:
-            self.look()
+            if calls:
+                self._wakeup.send()
 
     def catch_up(self) -> None:
         """Wait until all calls scheduled so far have been made. In this thread; may switch."""
@@ -202,7 +197,7 @@ class HubHandle:
     def end(self) -> None:
         """As this thread ends: let the calls of :meth:`run` that have not returned fail. In this thread; may switch."""
         self._has_ended = True
-        self._take()
+        self.make_calls()
         while self._unfinished:
             self._unfinished.pop().settle(NotRunning(_ENDED))
         for end in self.before_end:

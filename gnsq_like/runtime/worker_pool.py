@@ -71,10 +71,8 @@ class WorkerPool(Generic[_T]):
         self._greenlets: dict[Any, None] = {}
         #: Running calls of ``handle``.
         self.busy = 0
-        #: Whether ``_pump`` or ``_after_poll`` is scheduled, and gevent's callback or timer for it, which knows it
-        #: even if a signal handler has raised.
+        #: Whether ``_pump`` or ``_after_poll`` is scheduled.
         self._pump_due = False
-        self._pump_call: Any = None
         #: Monotonic time of the hub's last known poll of its sockets.
         self._polled_at = 0.0
         self._stopped = False
@@ -99,11 +97,9 @@ class WorkerPool(Generic[_T]):
         if not self._pump_due:
             self._pump_soon()
 
-    def look(self) -> None:
-        """Go on, if a signal handler that raised has interrupted the hub. Never switches."""
-        if self._pump_due:
-            call = self._pump_call
-            self._pump_due = call is not None and (call.pending or getattr(call, "active", False))
+    def begin_waiting(self) -> None:
+        """Schedule the pump, as is done whenever items wait. Never switches."""
+        self._pump_due = False
         self._pump_soon()
 
     def set_concurrency(self, concurrency: int) -> None:
@@ -137,7 +133,7 @@ class WorkerPool(Generic[_T]):
     def _pump_soon(self) -> None:
         if self._queue and not self._pump_due:
             self._pump_due = True
-            self._pump_call = self._loop.run_callback(self._pump)
+            self._loop.run_callback(self._pump)
 
     def _pump(self) -> None:
         """Wake or start one worker, if there is work for it."""
@@ -146,7 +142,7 @@ class WorkerPool(Generic[_T]):
             return
         if time.monotonic() - self._polled_at > SLICE:
             self._pump_due = True
-            self._pump_call = timer = self._loop.timer(0)
+            timer = self._loop.timer(0)
             timer.start(self._after_poll, timer)
         elif self._idle:
             self._idle.pop().switch(None)
@@ -196,8 +192,7 @@ class WorkerPool(Generic[_T]):
         item: _T | None = None
         try:
             while queue and not self._stopped and self.busy <= self.concurrency:
-                # No popleft(): a signal handler may raise as it returns, and the item would be lost.
-                item = queue[0]
+                item = queue[0]  # no popleft(): what a signal handler raises as it returns would lose the item
                 del queue[0]
                 if queue and not self._pump_due:
                     self._pump_soon()

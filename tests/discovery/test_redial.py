@@ -200,13 +200,16 @@ def test_an_address_is_tried_again_whatever_a_try_raises(fault: BaseException) -
     assert (address, error.__cause__) == (str(ADDRESS), fault)
 
 
-def test_an_address_is_tried_at_once_when_a_signal_handler_raises_in_the_wait() -> None:
+def test_an_address_whose_try_has_ended_is_tried_again_at_the_next_look() -> None:
     scene = Scene(longest=1000.0)
     scene.faults = [ConnectionFailed("meant", str(ADDRESS))]
     scene.list(ADDRESS)
     with hub_errors.expected("RuntimeError"):
-        scene.trying.kill(RuntimeError("raised by a signal handler"), block=False)
-        scene.wait_until_connected()
+        scene.trying.kill(RuntimeError("raised by a signal handler"))
+    scene.redialer.look()
+    scene.wait_until_connected()
+    scene.redialer.look()
+    assert not scene.redialer._trying
 
 
 def test_a_stop_ends_all_tries() -> None:

@@ -1,9 +1,9 @@
 """A signal handler that raises, as SIGALRM timeouts do, wherever Python calls one in the client's code.
 
 CPython calls signal handlers after calls, at the start of functions, and where loops go back. A trace function raises
-at one of these points while the client publishes or consumes; then the same is done again with the next one. So each
-point is tried, whereas real signals come at random. Whatever is interrupted: no confirmed message is lost, none is
-published twice, each publish ends, and Reader and Producer go on within a second or two.
+at one of these points while the client publishes or consumes; then the same is done again with another one. Whatever is
+interrupted, the connection is usable or replaced within seconds: nothing confirmed is missing, and the next publish and
+the next message pass.
 
 All sleeps are virtual: they order what happens. Each run tries one of ``_STEP`` points; ``INTERRUPT_EVERY=1`` in the
 environment tries them all, which takes minutes.
@@ -18,7 +18,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from random import Random
 from types import FrameType
 from typing import Any
 
@@ -31,14 +30,13 @@ from gnsq_like.errors import NotSent, NSQError
 from tests.simulation import Cluster, simulated
 from tests.simulation.process import CURRENT
 
-_STEP = int(os.environ.get("INTERRUPT_EVERY", "29"))
-_SEEDS = int(os.environ.get("INTERRUPT_SEEDS", "3"))
-_ROOMS = ("connection", "discovery", "http", "policy", "producer", "reader", "runtime", "transport", "wire")
+_STEP = int(os.environ.get("INTERRUPT_EVERY", "43"))
+_ROOMS = ("connection", "discovery", "policy", "producer", "reader", "runtime", "transport", "wire")
 _CLIENT = tuple(os.path.join(os.path.dirname(gnsq_like.__file__), room, "") for room in _ROOMS)
 #: What CPython calls signal handlers after.
 _CALLED_AFTER = {code for name, code in dis.opmap.items() if name.startswith(("CALL", "RESUME", "JUMP_BACKWARD"))}
-#: Seconds: what was interrupted is looked at again once a second.
-_SOON = 1.1
+#: Seconds: what was interrupted is looked at again once a second, and a connection is dialled after another one.
+_SOON = 3.0
 _TIMEOUT = 3.0
 _MSG_TIMEOUT = 2.0
 
@@ -138,7 +136,7 @@ def test_a_producer(cluster: Cluster, batching: bool, start: str) -> None:
                     not_sent.append(body)
                 except (Alarm, NSQError):
                     pass
-                assert cluster.now - began < _SOON, f"{body!r} took {cluster.now - began:.2f} s"
+                assert cluster.now - began < _TIMEOUT + 0.1, f"{body!r} took {cluster.now - began:.2f} s"
                 gevent.sleep(0.01)
 
         if start == "connected":
@@ -160,8 +158,8 @@ def test_a_producer(cluster: Cluster, batching: bool, start: str) -> None:
 
 
 @pytest.mark.parametrize("handling", [0.0, 0.02], ids=["at once", "in 20 ms"])
-@pytest.mark.parametrize("start", ["connected", "connecting", "discovering"])
-@simulated(nsqlookupds=1, timeout=600, msg_timeout=_MSG_TIMEOUT)
+@pytest.mark.parametrize("start", ["connected", "connecting"])
+@simulated(timeout=600, msg_timeout=_MSG_TIMEOUT)
 def test_a_reader(cluster: Cluster, start: str, handling: float) -> None:
     nsqd = cluster.nsqds[0]
     broker = nsqd.daemon.broker
@@ -178,20 +176,15 @@ def test_a_reader(cluster: Cluster, start: str, handling: float) -> None:
         def put(bodies: set[bytes]) -> None:
             nsqd.process.run(topic.publish, sorted(bodies), 0.0, time.monotonic(), time.time_ns())
 
-        def is_done() -> bool:
-            consumers = [client.consumer for client in nsqd.daemon.clients if client.consumer is not None]
-            return not sum(each.in_flight_count for each in consumers) and not topic.channels["c"].depth
-
         def consume(bodies: set[bytes], seconds: float) -> None:
             put(bodies)
-            cluster.wait(lambda: bodies <= handled and is_done(), seconds)
+            cluster.wait(lambda: bodies <= handled, seconds)
 
-        nsqds = cluster.discovery() if start == "discovering" else {"nsqd_tcp_addresses": cluster.tcp_addresses}
         reader = gnsq_like.Reader(
             topic.name,
             "c",
             handle,
-            **nsqds,
+            nsqd_tcp_addresses=cluster.tcp_addresses,
             max_in_flight=3,
             max_backoff_duration=0.0,
             max_requeue_delay=0.0,
@@ -214,76 +207,6 @@ def test_a_reader(cluster: Cluster, start: str, handling: float) -> None:
         consume(first, 2 * _SOON + _MSG_TIMEOUT)
         interrupter.end()
         consume({b"later %d" % index for index in range(9)}, 2 * _SOON)
-        began = cluster.now
-        reader.stop()
-        assert cluster.now - began < _SOON
+        reader.stop(_SOON)
 
     each_point(cluster, attempt)
-
-
-@pytest.mark.parametrize("seed", range(_SEEDS))
-@pytest.mark.parametrize("batching", [False, True], ids=["single", "batching"])
-@simulated(timeout=600, msg_timeout=_MSG_TIMEOUT)
-def test_again_and_again(cluster: Cluster, batching: bool, seed: int) -> None:
-    """At random points, also while what an earlier interruption has ended is made anew, and connections are cut."""
-    logging.disable()
-    random = Random(seed)
-    interrupter = Interrupter()
-    producer = Producer(cluster.tcp_addresses, own_thread=False, timeout=_TIMEOUT, batching=batching)
-    confirmed: set[bytes] = set()
-    not_sent: set[bytes] = set()
-    handled: set[bytes] = set()
-
-    def publish(body: bytes) -> None:
-        began = cluster.now
-        try:
-            producer.publish("t", body)
-            confirmed.add(body)
-        except NotSent:
-            not_sent.add(body)
-        except (Alarm, NSQError):
-            pass
-        assert cluster.now - began < _TIMEOUT + 3 * _SOON  # looks are interrupted, too
-
-    def publish_many(caller: int) -> None:
-        for number in range(100):
-            publish(b"%d.%d" % (caller, number))
-            gevent.sleep(random.choice([0.0, 0.001, 0.02]))
-
-    def handle(message: Message) -> None:
-        handled.add(message.body)
-        if random.random() < 0.2:
-            gevent.sleep(0.01)
-
-    reader = gnsq_like.Reader(
-        "t",
-        "c",
-        handle,
-        nsqd_tcp_addresses=cluster.tcp_addresses,
-        max_in_flight=5,
-        max_backoff_duration=0.0,
-        max_requeue_delay=0.0,
-        max_attempts=0,
-        max_redial_delay=0.5,
-    )
-    reader.start()
-    publish(b"first")
-    callers = [gevent.spawn(publish_many, caller) for caller in range(5)]
-    while not all(caller.ready() for caller in callers):
-        interrupter.begin(random.randrange(1000))
-        cluster.sleep(random.choice([0.005, 0.05]))
-        if random.random() < 0.1:
-            for connection in cluster.world.network.open_connections([cluster.nsqds[0].process]):
-                connection.cut()
-    interrupter.end()
-    gevent.joinall(callers, raise_error=True)
-    cluster.sleep(2 * _SOON)
-    publish(b"last")
-    assert b"last" in confirmed
-    cluster.wait(lambda: confirmed <= handled, 2 * _MSG_TIMEOUT + 2 * _SOON)
-    assert not not_sent & handled
-    began = cluster.now
-    reader.stop()
-    assert producer.close()
-    assert cluster.now - began < _SOON
-    expect_alarms(cluster)

@@ -1,7 +1,7 @@
 """Threads and names without threads.
 
 A call in a thread pool runs in a greenlet, after the time that the disk or whatever it waits for takes. Native threads
-do not start: the only one that a patched process starts is the watchdog's, which has nothing to watch here.
+do not start.
 """
 
 from __future__ import annotations

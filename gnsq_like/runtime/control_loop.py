@@ -1,0 +1,208 @@
+"""A greenlet that acts when something has happened or is due: the control loop of a Reader, and of a Producer.
+
+An *action* is a function without arguments that never switches. It is asked for (``soon``), or given a time (``by``);
+asked for several times, it is called once. So a wake costs what has happened, however many connections there are. Once
+a second, ``look`` looks at everything, and so makes good what an exception has kept from being done.
+
+What escapes an action, a ``gevent.Timeout`` included, is logged, and the loop goes on. KeyboardInterrupt and SystemExit
+reach the main greenlet as from any greenlet of gevent, and the loop goes on. GreenletExit ends it.
+
+Rules for editors: the hub wakes the greenlet by its own ``switch``, and runs no Python code for it: what a signal
+handler raises comes up here. The greenlet waits in one place only, so it does not matter what has woken it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import gevent
+from gevent import GreenletExit
+
+from gnsq_like.runtime import owner
+from gnsq_like.runtime.dispatcher import log_soon
+from gnsq_like.runtime.hub_calls import InnerGreenlet
+from gnsq_like.runtime.timer import LEAST_TIMEOUT, Soon, make_timer
+
+logger = logging.getLogger(__name__)
+
+Action = Callable[[], object]
+
+#: Seconds between two looks at everything.
+_EVERY = 1.0
+#: Seconds by which a look must be late to be reported; the shortest heartbeat interval is a second.
+_LATE = 1.0
+
+
+class ControlLoop:
+    """Calls the actions of its owner, in the hub of :meth:`start`. All methods never switch.
+
+    :param name: of the owner, for the log
+    :param look: called at the start and once a second: looks at everything
+    """
+
+    def __init__(self, name: str, look: Action) -> None:
+        self._name = name
+        self._look = look
+        #: Actions asked for.
+        self._asked: dict[Action, None] = {}
+        #: When actions are due; and the same sorted, with times that are no longer valid.
+        self._times: dict[Action, float] = {}
+        self._heap: list[tuple[float, int, Action]] = []
+        self._numbers = count()
+        #: Seconds by which the action that is called is late, because the hub was busy; 0 for one that had no time.
+        self.late = 0.0
+        #: Monotonic time of the last look.
+        self._looked_at = -math.inf
+        self._reports_late = True
+        self._greenlet: Any = None
+        self._hub: Any = None
+        #: Wakes the greenlet in the hub's next iteration; None before the start, and after the end.
+        self._wake: Any = None
+        #: Whether the greenlet is there to be woken.
+        self._has_begun = False
+        #: Wakes it once a second, and at the earliest time of an action.
+        self._seconds: Any = None
+        self._timer: Any = None
+        self._timer_at = 0.0
+
+    def start(self) -> None:
+        """Begin. Next: :meth:`stop`."""
+        self._hub = gevent.get_hub()
+        self._greenlet = InnerGreenlet(self._run)
+        self._wake = Soon(self._hub.loop, self._greenlet.switch)
+        self._seconds = self._hub.loop.timer(_EVERY, _EVERY)
+        self._greenlet.start()
+
+    def stop(self) -> None:
+        """Call nothing more; twice is fine."""
+        self._close()
+        if self._greenlet is not None:
+            self._greenlet.kill(block=False)
+
+    def abandon(self) -> None:
+        """As :meth:`stop`, in a forked child, which does not run the parent's greenlet."""
+        self._close()
+        owner.keep(self._greenlet)
+
+    def soon(self, action: Action) -> None:
+        """Call this in the hub's next iteration."""
+        self._asked[action] = None
+        if self._has_begun:
+            self._wake()
+
+    def by(self, when: float, action: Action) -> None:
+        """Call this at a monotonic time, or at an earlier one that was given before."""
+        earlier = self._times.get(action)
+        if earlier is None or when < earlier:
+            heapq.heappush(self._heap, (when, next(self._numbers), action))
+            self._times[action] = when
+            self._arm()
+
+    def cancel(self, action: Action) -> None:
+        """Do not call this, if it was to be called."""
+        self._asked.pop(action, None)
+        self._times.pop(action, None)
+
+    def is_asked_for(self, action: Action) -> bool:
+        """Whether this is to be called in the hub's next iteration."""
+        return action in self._asked
+
+    # -- in the greenlet ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while True:
+                try:
+                    while True:
+                        self._act()
+                        self._hub.switch()
+                except GreenletExit:
+                    raise
+                except BaseException as exc:
+                    self._escaped(exc)
+        finally:
+            self._close()
+
+    def _act(self) -> None:
+        """Call what is asked for, and what is due."""
+        if not self._has_begun:
+            self._seconds.start(self._greenlet.switch)
+            self._has_begun = True
+        now = time.monotonic()
+        self.late = 0.0
+        if now - self._looked_at >= _EVERY - LEAST_TIMEOUT:  # by so much, libuv's timers may be early
+            self._note_late(now - self._looked_at - _EVERY)
+            self._looked_at = now
+            self._heap = [(when, next(self._numbers), action) for action, when in self._times.items()]
+            heapq.heapify(self._heap)
+            self._call(self._look)
+        asked, self._asked = self._asked, {}
+        for action in asked:
+            self._call(action)
+        due: list[tuple[float, Action]] = []
+        while self._heap and self._heap[0][0] <= now:
+            when, _, action = heapq.heappop(self._heap)
+            if self._times.get(action) == when:
+                del self._times[action]
+                due.append((when, action))
+        for when, action in due:  # one that gives itself a time that is over is called after the hub has polled
+            self.late = now - when
+            self._call(action)
+        self._arm()
+
+    def _call(self, action: Action) -> None:
+        if not self._has_begun:
+            return  # an action has stopped it
+        try:
+            action()
+        except GreenletExit:
+            raise
+        except BaseException as exc:
+            self._escaped(exc)
+
+    def _escaped(self, exc: BaseException) -> None:
+        if isinstance(exc, KeyboardInterrupt | SystemExit):
+            self._hub.handle_error(self._greenlet, type(exc), exc, exc.__traceback__)
+        else:
+            log_soon(logger.error, "%s: its control loop goes on after an error", self._name, exc_info=exc)
+
+    def _note_late(self, late: float) -> None:
+        if late > _LATE and self._looked_at > -math.inf and self._reports_late:
+            self._reports_late = False
+            log_soon(
+                logger.warning,
+                "%s: the hub was late by %.1f s, and with it heartbeats and all other greenlets. If a handler blocks "
+                'it, patch (gevent.monkey.patch_all) or use spawn="thread"; gevent\'s monitor thread reports where '
+                "(GEVENT_MONITOR_THREAD_ENABLE=1). Reported once",
+                self._name,
+                late,
+            )
+
+    def _arm(self) -> None:
+        """Set the timer to the earliest time, unless it is."""
+        timer = self._timer
+        if not (self._has_begun and self._heap):
+            return
+        if timer is not None and timer.active and self._timer_at <= self._heap[0][0]:
+            return
+        if timer is not None:
+            timer.close()
+        when = self._timer_at = self._heap[0][0]
+        self._timer = make_timer(self._hub.loop, when - time.monotonic())
+        # update: the loop's cached time may be stale by the duration of the current callback.
+        self._timer.start(self._greenlet.switch, update=True)
+
+    def _close(self) -> None:
+        self._has_begun = False
+        if self._wake is not None:
+            self._wake.cancel()
+        for timer in (self._seconds, self._timer):
+            if timer is not None:
+                timer.close()
+        self._seconds = self._timer = None
