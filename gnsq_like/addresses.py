@@ -1,9 +1,13 @@
-"""Addresses: "host:port", "[ipv6]:port" or "unix:/path"; the one parser for client and daemons."""
+"""Addresses: "host:port", "[ipv6]:port" or "unix:/path"; the one parser for client and daemons.
+
+A path may also be written as for NSQ's daemons, without "unix:", if it has a "/" or ends in ".sock", and no port.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 from gnsq_like.errors import InvalidAddress
 
@@ -44,6 +48,8 @@ def parse_address(address: str, *, to_listen: bool = False) -> Address:
         raise InvalidAddress(address, f'a TCP address has no scheme: leave out "{scheme}://"')
     if "," in address:
         raise InvalidAddress(address, "several addresses must be a list of strings")
+    if ":" not in address and ("/" in address or address.endswith(".sock")):
+        return Address("", 0, address)
     host, separator, port_text = address.rpartition(":")
     if not separator or not (host or to_listen):
         raise InvalidAddress(address, "the host or the port is missing")
@@ -69,3 +75,14 @@ def parse_addresses(addresses: str | Iterable[str]) -> tuple[Address, ...]:
 def one_or_several(given: str | Iterable[str]) -> list[str]:
     """A list of what is one address or an iterable of addresses; unchecked, as it may be neither."""
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
+
+
+def make_tuples(options: Any) -> None:
+    """For the options of a daemon, a dataclass, as it is made: one value becomes a tuple where several may be given.
+
+    Empty texts are dropped: those of variables that are not set.
+    """
+    for option in fields(options):
+        if isinstance(option.default, tuple):
+            given = one_or_several(getattr(options, option.name))
+            object.__setattr__(options, option.name, tuple(each for each in given if each != ""))

@@ -31,6 +31,11 @@ def test_ipv6_stands_in_brackets(host: str, port: int) -> None:
         parse_address(f"{host}:{port}")
 
 
+@pytest.mark.parametrize("path", ["/run/nsqd.sock", "./nsqd", "run/nsqd", "nsqd.sock"])
+def test_a_path_needs_no_prefix(path: str) -> None:
+    assert parse_address(path) == parse_address(path, to_listen=True) == Address("", 0, path)
+
+
 @given(st.text(min_size=1).filter(lambda path: "\0" not in path))
 def test_unix_paths_come_back(path: str) -> None:
     address = parse_address(f"unix:{path}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnsq_like.addresses import parse_address
+from gnsq_like.addresses import make_tuples, parse_address
 from gnsq_like.errors import InvalidOption
 from gnsq_like.http.url import check_addresses, shown
 
@@ -36,9 +36,9 @@ def _option(
 class AdminOptions:
     """Options of the admin."""
 
-    http_address: str = _option("<addr>:<port> or unix:<path> to listen on; port 0 is any free one.", "127.0.0.1:4171")
+    http_address: str = _option("<addr>:<port> or <path> to listen on; port 0 is any free one.", "127.0.0.1:4171")
     https_address: str = _option(
-        "<addr>:<port> or unix:<path> to listen on for HTTPS, besides; needs --tls-cert and --tls-key.", ""
+        "<addr>:<port> or <path> to listen on for HTTPS, besides; needs --tls-cert and --tls-key.", ""
     )
     tls_cert: str = _option("Path of the certificate for HTTPS, as PEM.", "")
     tls_key: str = _option("Path of its key, as PEM.", "")
@@ -122,6 +122,7 @@ class AdminOptions:
     log_prefix: str = _option("Beginning of each line of the log.", "[nsqadmin] ")
 
     def __post_init__(self) -> None:
+        make_tuples(self)
         self._check_upstreams()
         self._check_access()
         for name in ("http_client_connect_timeout", "http_client_request_timeout", "statsd_interval"):

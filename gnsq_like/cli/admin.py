@@ -17,7 +17,7 @@ from gnsq_like.durable_file import replace_file
 from gnsq_like.errors import UsageError
 
 #: Flags and names of nsqadmin without an effect here.
-_IGNORED = frozenset({"verbose", "dev_static_dir"})
+_IGNORED = frozenset({"verbose", "dev_static_dir", "template_dir", "use_statsd_prefixes"})
 
 
 def _clusters(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, object]:

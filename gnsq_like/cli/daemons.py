@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -34,15 +34,18 @@ if TYPE_CHECKING:
     from gnsq_like.admin import AdminServer
 
 _ONE_DASH = re.compile("-[a-z][a-z0-9]")
-#: Options of NSQ's daemons that ours accept, in files and on the command line, and ignore.
+#: Options of NSQ's daemons that ours accept, in files and on the command line, and ignore with a warning.
 WITHOUT_EFFECT = frozenset(
     {
+        "max_message_size",  # of old files
         "verbose",
         "worker_id",
         "queue_scan_worker_pool_max",
         "queue_scan_selection_count",
     }
 )
+#: Where a context keeps the names of what was ignored.
+_IGNORED = "gnsq_like.ignored"
 
 
 def duration(text: str) -> float:
@@ -55,7 +58,7 @@ def duration(text: str) -> float:
 
 def _percentiles(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[float, ...]:
     try:
-        return tuple(float(number) for text in given for number in text.split(","))
+        return tuple(float(number) for text in given for number in text.split(",") if number)
     except ValueError:
         raise click.BadParameter(f"{','.join(given)!r} is not a list of numbers such as 0.99,0.5") from None
 
@@ -101,14 +104,20 @@ def flags_of(
 
     def read_config(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
         if path is not None:
-            context.default_map = defaults_from(path, options, ignored)
+            context.default_map, names = defaults_from(path, options, ignored)
+            _note_ignored(context, names)
+
+    def ignore(context: click.Context, parameter: click.Parameter, given: str | None) -> None:
+        if given is not None:
+            _note_ignored(context, parameter.opts)
 
     def add(function: Function) -> Function:
         for field in reversed(fields(options)):
             function = _flag(field, special.get(field.name, {}))(function)
         for name in sorted(ignored):
             flag = f"--{name.replace('_', '-')}"
-            function = click.option(flag, is_flag=False, flag_value="", expose_value=False, hidden=True)(function)
+            settings: dict[str, Any] = {"is_flag": False, "flag_value": "", "expose_value": False, "hidden": True}
+            function = click.option(flag, callback=ignore, **settings)(function)
         name = {"AdminOptions": "nsqadmin"}.get(options.__name__, options.__name__.removesuffix("Options").lower())
         function = click.version_option(VERSION, message=f"{version_line(name)} gnsq_like {__version__}")(function)
         return click.option(
@@ -130,13 +139,29 @@ _exit_with_parent = click.option(
 )
 
 
+def _note_ignored(context: click.Context, names: Iterable[str]) -> None:
+    context.meta.setdefault(_IGNORED, []).extend(names)
+
+
 class DaemonCommand(click.Command):
-    """A command whose flags may be written with one dash, as in Go; --no-X is --X=false."""
+    """A command whose flags may be written with one dash, as in Go; --no-X is --X=false.
+
+    Empty arguments, those of variables that are not set, are left out; what was ignored is one line on stderr.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if names := ctx.meta.get(_IGNORED):
+            click.echo(f"WARNING: ignored, without an effect here: {', '.join(names)}", err=True)
+        return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         switches = {f"--no-{param.opts[0][2:]}": param.opts[0] for param in self.params if param.type is click.BOOL}
         dashed = [f"-{arg}" if _ONE_DASH.match(arg) else arg for arg in args]
-        return super().parse_args(ctx, [f"{switches[arg]}=false" if arg in switches else arg for arg in dashed])
+        ctx.allow_extra_args = True
+        super().parse_args(ctx, [f"{switches[arg]}=false" if arg in switches else arg for arg in dashed])
+        if extra := [arg for arg in ctx.args if arg]:
+            raise click.UsageError(f"there are no arguments without a name: {' '.join(extra)}", ctx)
+        return []
 
 
 def run(
@@ -204,22 +229,32 @@ def nsqlookupd(exit_with_parent: bool, **values: object) -> None:
     run(Nsqlookupd(NsqlookupdOptions(**_given(values))), "nsqlookupd", exit_with_parent, _collect_less_garbage)
 
 
-def defaults_from(path: str, options: type, ignored: frozenset[str] = WITHOUT_EFFECT) -> dict[str, object]:
+def defaults_from(
+    path: str, options: type, ignored: frozenset[str] = WITHOUT_EFFECT
+) -> tuple[dict[str, object], list[str]]:
     """The values in a config file, by the names of ``options``' fields, as text for the flags' own parsers.
+
+    As in NSQ's daemons, a known name with dashes is ignored: "log-level" of NSQ's older examples.
 
     :param options: the options class of the daemon
     :param ignored: names without an effect
+    :return: the values, and the names that are ignored
     :raises click.UsageError: if the file cannot be read, is not TOML, or names an unknown option
     """
     known = {config_name(field.name): field for field in fields(options)}
     defaults: dict[str, object] = {}
+    left_out: list[str] = []
     for name, value in read_toml(path).items():
-        field = known.get(name)
+        field, underscored = known.get(name), name.replace("-", "_")
         if field is not None:
             defaults[field.name] = _as_flag(field.default, value, f"{path}: {name}")
-        elif name not in ignored:
+        elif underscored in known:
+            left_out.append(f"{name} in {path} (its name there is {underscored})")
+        elif underscored in ignored:
+            left_out.append(f"{name} in {path}")
+        else:
             raise click.UsageError(f"{path}: there is no option {name}{did_you_mean(name, known)}")
-    return defaults
+    return defaults, left_out
 
 
 def _as_flag(default: object, value: object, where: str) -> object:
@@ -227,9 +262,9 @@ def _as_flag(default: object, value: object, where: str) -> object:
     if isinstance(value, dict) and default is MISSING:  # a table of names
         return [f"{name}={','.join(each) if isinstance(each, list) else each}" for name, each in value.items()]
     if isinstance(default, tuple):
-        if not isinstance(value, list):
+        if isinstance(value, dict):
             raise click.UsageError(f"{where} must be a list")
-        return [str(each) for each in value]
+        return [str(each) for each in (value if isinstance(value, list) else str(value).split(","))]
     if isinstance(value, list | dict):
         raise click.UsageError(f"{where} must be one value")
     if isinstance(value, bool):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnsq_like.addresses import parse_address
+from gnsq_like.addresses import make_tuples, parse_address
 from gnsq_like.errors import InvalidOption
 
 #: The version of NSQ that the daemons report: clients enable features by it.
@@ -84,10 +84,10 @@ class NsqdOptions:
     """Options of an nsqd."""
 
     tcp_address: str = _option(
-        "<addr>:<port> or unix:<path> to listen on for TCP clients; port 0 is any free one.", "127.0.0.1:4150"
+        "<addr>:<port> or <path> to listen on for TCP clients; port 0 is any free one.", "127.0.0.1:4150"
     )
     http_address: str = _option(
-        "<addr>:<port> or unix:<path> to listen on for HTTP clients; empty for no HTTP.", "127.0.0.1:4151"
+        "<addr>:<port> or <path> to listen on for HTTP clients; empty for no HTTP.", "127.0.0.1:4151"
     )
     https_address: str = _option(
         "<addr>:<port> to listen on for HTTPS clients, if there is a certificate.", "127.0.0.1:4152"
@@ -184,9 +184,12 @@ class NsqdOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_level", _log_level(self.log_level))
-        for name in ("lookupd_tcp_addresses", "auth_http_addresses", "enable_experiment"):
-            if isinstance(given := getattr(self, name), str):
-                object.__setattr__(self, name, (given,))
+        make_tuples(self)
+        # As NSQ's shows them: sorted, and 1 for 1.0.
+        shown = tuple(
+            1 if each == 1 else each for each in sorted(self.e2e_processing_latency_percentiles, reverse=True)
+        )
+        object.__setattr__(self, "e2e_processing_latency_percentiles", shown)
         self._check_tls()
         if self.auth_http_request_method not in ("get", "post"):
             reason = "--auth-http-request-method must be post or get"
@@ -238,10 +241,10 @@ class NsqlookupdOptions:
     """Options of a nsqlookupd."""
 
     tcp_address: str = _option(
-        "<addr>:<port> or unix:<path> to listen on for TCP clients; port 0 is any free one.", "127.0.0.1:4160"
+        "<addr>:<port> or <path> to listen on for TCP clients; port 0 is any free one.", "127.0.0.1:4160"
     )
     http_address: str = _option(
-        "<addr>:<port> or unix:<path> to listen on for HTTP clients; empty for no HTTP.", "127.0.0.1:4161"
+        "<addr>:<port> or <path> to listen on for HTTP clients; empty for no HTTP.", "127.0.0.1:4161"
     )
     broadcast_address: str = _option("Address that clients are told to use; default: the one listened on.", "")
     inactive_producer_timeout: float = _option("Time without a ping after which an nsqd is left out of answers.", 300.0)

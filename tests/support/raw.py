@@ -39,7 +39,7 @@ def connect(address: str) -> socket.socket:
         sock.connect(address.removeprefix("unix:"))
         return sock
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), TIMEOUT)
+    return socket.create_connection((host.strip("[]"), int(port)), TIMEOUT)
 
 
 class Client:

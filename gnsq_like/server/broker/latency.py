@@ -59,5 +59,5 @@ def percentiles_of(measured: Iterable[Latencies], percentiles: Sequence[float]) 
         together += each.counts()
     return {
         "count": together.total(),
-        "percentiles": [{"quantile": each, "value": _BUCKETS.quantile(together, each)} for each in percentiles],
+        "percentiles": [{"quantile": each, "value": round(_BUCKETS.quantile(together, each))} for each in percentiles],
     }

@@ -1,8 +1,8 @@
 """nsqlookupd's database: which nsqd has which topics and channels (docs/internals 4.2). No I/O; ``now`` is passed in.
 
 Topics and channels are keys, each with its producers. A producer is one TCP connection of an nsqd, and is in
-the tables as long as the connection lasts. Keys outlive their producers: only :meth:`Registry.unregister`
-and the delete methods remove them. Only responses are sorted.
+the tables as long as the connection lasts. Keys outlive their producers, except ephemeral ones, which end with the last
+of them. (In NSQ's nsqlookupd, those of a killed nsqd stay.) Only responses are sorted.
 """
 
 from __future__ import annotations
@@ -73,9 +73,16 @@ class Registry:
         self.producers[producer.remote_address] = Registration(producer)
 
     def disconnect(self, producer: Producer) -> None:
-        """Its connection is gone: remove it from every key, and keep every key, even an ephemeral one."""
-        for registrations in (self.producers, *self.topics.values(), *self.channels.values()):
-            registrations.pop(producer.remote_address, None)
+        """Its connection is gone: remove it from every key, and ephemeral keys of which it was the last producer."""
+        address = producer.remote_address
+        self.producers.pop(address, None)
+        for topic, registrations in list(self.topics.items()):
+            if registrations.pop(address, None) and not registrations and is_ephemeral(topic):
+                del self.topics[topic]
+        for (topic, channel), registrations in list(self.channels.items()):
+            was_last = registrations.pop(address, None) and not registrations
+            if was_last and (is_ephemeral(channel) or (is_ephemeral(topic) and topic not in self.topics)):
+                del self.channels[topic, channel]
 
     def register(self, producer: Producer, topic: str, channel: str | None) -> None:
         """REGISTER: a channel's producer is also its topic's. A repeated one changes nothing; a tombstone stays."""

@@ -13,6 +13,7 @@ import logging
 import os
 import socket as plain_socket
 import stat
+from typing import Any
 
 from gevent import GreenletExit, socket
 from gevent.baseserver import BaseServer
@@ -21,6 +22,10 @@ from gevent.server import StreamServer
 from gnsq_like.addresses import Address, parse_address
 
 _BACKLOG = 1024
+#: Hosts that stand for all interfaces, of IPv4 and IPv6.
+_ALL_INTERFACES = ("", "0.0.0.0", "::")
+#: How IPv6 writes the address of a client of IPv4.
+_MAPPED = "::ffff:"
 
 
 def listen(address: str) -> socket.socket:
@@ -30,17 +35,28 @@ def listen(address: str) -> socket.socket:
     :raises OSError: if it cannot be listened on, mostly because it is in use
     """
     where = parse_address(address, to_listen=True)
-    target: tuple[str, int] | str = where.path or (where.host, where.port)
     if where.path:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         _remove_stale(where.path)
-    else:
-        family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit this. Without it the second of an HTTP response's two writes is delayed by 40 ms.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return _listening(socket.AF_UNIX, where.path)
+    if where.host not in _ALL_INTERFACES:
+        return _listening(socket.AF_INET6 if ":" in where.host else socket.AF_INET, (where.host, where.port))
+    try:  # as in Go, also for 0.0.0.0
+        return _listening(socket.AF_INET6, ("::", where.port))
+    except OSError as exc:
+        if exc.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+            raise
+        return _listening(socket.AF_INET, ("0.0.0.0", where.port))  # a machine without IPv6
+
+
+def _listening(family: int, target: str | tuple[str, int]) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
+        if family != socket.AF_UNIX:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Connections inherit this. Without it the second of an HTTP response's two writes is delayed by 40 ms.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, target[0] != "::")
         listener.bind(target)
         listener.listen(_BACKLOG)
     except BaseException:
@@ -85,7 +101,7 @@ def port_of(address: str) -> int:
 def broadcast_host(address: str) -> str:
     """The host to announce for a bound address; the machine's name if it is bound to all interfaces."""
     host = parse_address(address).host
-    return plain_socket.gethostname() if host in ("", "0.0.0.0", "::") else host
+    return plain_socket.gethostname() if host in _ALL_INTERFACES else host
 
 
 def dial(address: str, timeout: float) -> socket.socket:
@@ -116,7 +132,11 @@ class Acceptor(BaseServer):
     def do_read(self) -> object:
         """Called by gevent when clients wait: accept one, or raise."""
         try:
-            return super().do_read()
+            accepted: Any = super().do_read()
+            if accepted is not None and isinstance(accepted[1], tuple) and accepted[1][0].startswith(_MAPPED):
+                sock, (host, port, *_) = accepted
+                return sock, (host.removeprefix(_MAPPED), port)
+            return accepted
         except OSError as exc:
             if exc.errno in self.fatal_errors:
                 raise  # the listener is closed

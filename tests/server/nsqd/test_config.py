@@ -14,7 +14,7 @@ from tests.support.raw import Answer, Client, get, http, post
 
 @pytest.fixture(scope="module")
 def nsqd(kind: Kind) -> Iterator[Running]:
-    options = {"msg_timeout": 1.5, "node_id": 7, "e2e_processing_latency_percentiles": (0.99, 0.5)}
+    options = {"msg_timeout": 1.5, "node_id": 7, "e2e_processing_latency_percentiles": (0.99, 0.5, 1.0)}
     with running_nsqd(kind, **options) as running:
         yield running
 
@@ -33,7 +33,7 @@ def put(nsqd: Running, name: str, body: bytes) -> Answer:
         ("log_level", b"2"),
         ("tls_required", b"0"),
         ("nsqlookupd_tcp_addresses", b"[]"),
-        ("e2e_processing_latency_percentiles", b"[0.99,0.5]"),
+        ("e2e_processing_latency_percentiles", b"[1,0.99,0.5]"),
     ],
 )
 def test_an_option_is_shown_as_json(nsqd: Running, name: str, value: bytes) -> None:
@@ -130,10 +130,11 @@ def test_the_stats_have_percentiles_of_the_time_to_fin(nsqd: Running) -> None:
     for found in (topic, channel):
         latency = found["e2e_processing_latency"]
         assert latency["count"] == 1
-        assert [each["quantile"] for each in latency["percentiles"]] == [0.99, 0.5]
+        assert [repr(each["quantile"]) for each in latency["percentiles"]] == ["1", "0.99", "0.5"]
+        assert all(isinstance(each["value"], int) for each in latency["percentiles"])
         assert all(0 < each["value"] < 10e9 for each in latency["percentiles"])
     shown = [line.rpartition("e2e%: ")[2].split(", ") for line in text.splitlines() if "e2e%" in line]
-    assert [len(values) for values in shown] == [2, 2]
+    assert [len(values) for values in shown] == [3, 3]
     assert all(value.endswith(("us", "ms", "s")) for values in shown for value in values)
 
 
@@ -155,7 +156,7 @@ def test_ours_shows_its_greenlets_and_its_command_line() -> None:
         assert post(nsqd.http_address, "/debug/freememory").status == 200
 
 
-@pytest.mark.parametrize("address", ["nowhere", "tcp://127.0.0.1:4160", ""])
+@pytest.mark.parametrize("address", ["nowhere", "tcp://127.0.0.1:4160"])
 def test_an_nsqlookupd_without_a_port_is_refused_at_once(address: str) -> None:
     with pytest.raises(InvalidAddress):
         NsqdOptions(lookupd_tcp_addresses=(address,))

@@ -128,6 +128,24 @@ def test_ipv6() -> None:
             assert (client.settings.client_id, client.address[:6]) == ("::1", "[::1]:")
 
 
+def test_clients_of_both_families_reach_all_interfaces_and_are_named_as_usual() -> None:
+    with Nsqd(tcp_address=":0", http_address="0.0.0.0:0") as nsqd:
+        tcp, http = (address.rpartition(":")[2] for address in (nsqd.tcp_address, nsqd.http_address))
+        for host in ("127.0.0.1", "[::1]"):
+            with Client(f"{host}:{tcp}") as client:
+                client.subscribe("t")
+                (shown,) = get(f"{host}:{http}", "/stats?format=json").json()["topics"][0]["channels"][0]["clients"]
+                assert shown["remote_address"].rpartition(":")[0] == host
+            wait_for(lambda: not nsqd.clients)
+
+
+def test_a_socket_is_named_by_its_path_alone(tmp_path: Path) -> None:
+    with Nsqd(tcp_address=f"{tmp_path}/tcp.sock", http_address=f"{tmp_path}/http.sock") as nsqd:
+        assert (nsqd.tcp_address, nsqd.http_address) == (f"unix:{tmp_path}/tcp.sock", f"unix:{tmp_path}/http.sock")
+        with Client(nsqd.tcp_address) as client:
+            client.publish("t", b"x")
+
+
 def test_what_is_announced_may_differ_from_what_is_listened_on() -> None:
     with Nsqd(**ANYWHERE, broadcast_address="example.net", broadcast_tcp_port=1, broadcast_http_port=2) as nsqd:
         assert (nsqd.broadcast_address, nsqd.broadcast_tcp_port, nsqd.broadcast_http_port) == ("example.net", 1, 2)

@@ -148,13 +148,22 @@ def test_43_every_connection_of_an_nsqd_is_a_producer(lookupd: Running) -> None:
         assert len(nodes(lookupd)) == 2
 
 
-def test_44_names_stay_when_producers_leave(lookupd: Running) -> None:
-    with Producer(lookupd) as producer:
-        producer.ok(b"REGISTER t c#ephemeral\n")
-        producer.ok(b"REGISTER e#ephemeral\n")
-    wait_for(lambda: nodes(lookupd) == [])
-    assert topics(lookupd) == ["e#ephemeral", "t"]
-    assert lookup(lookupd, "t") == {"channels": ["c#ephemeral"], "producers": []}
+def test_44_names_stay_when_producers_leave(kind: Kind, lookupd: Running) -> None:
+    with Producer(lookupd) as producer, Producer(lookupd) as other:
+        for line in (b"t c", b"t c#ephemeral", b"t d#ephemeral", b"e#ephemeral c", b"f#ephemeral c"):
+            producer.ok(b"REGISTER %b\n" % line)
+        other.ok(b"REGISTER t d#ephemeral\n")
+        other.ok(b"REGISTER f#ephemeral c\n")
+        post(lookupd.http_address, "/topic/create?topic=g%23ephemeral")
+        producer.sock.close()
+        wait_for(lambda: len(nodes(lookupd)) == 1)
+        if kind == "ours":  # ephemeral names go with the last nsqd that had them
+            assert topics(lookupd) == ["f#ephemeral", "g#ephemeral", "t"]
+            assert (channels(lookupd, "t"), channels(lookupd, "e#ephemeral")) == (["c", "d#ephemeral"], [])
+        else:
+            assert topics(lookupd) == ["e#ephemeral", "f#ephemeral", "g#ephemeral", "t"]
+            assert channels(lookupd, "t") == ["c", "c#ephemeral", "d#ephemeral"]
+        assert channels(lookupd, "f#ephemeral") == ["c"]
 
 
 def test_44_unregister_removes_ephemeral_names_only(lookupd: Running) -> None:

@@ -21,6 +21,20 @@ def test_port_0_takes_a_free_port_that_can_be_dialled(host: str) -> None:
             listen(address)
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0:0", ":0", "[::]:0"])
+def test_all_interfaces_are_those_of_both_families(address: str) -> None:
+    with listen(address) as listener:
+        port = port_of(bound_address(listener))
+        for host in ("127.0.0.1", "[::1]"):
+            with dial(f"{host}:{port}", 5) as client:
+                assert client.getpeername()[1] == port
+
+
+def test_one_interface_is_that_of_one_family() -> None:
+    with listen("[::1]:0") as listener, pytest.raises(OSError, match="refused"):
+        dial(f"127.0.0.1:{port_of(bound_address(listener))}", 5)
+
+
 def test_a_unix_socket_replaces_the_file_of_a_dead_daemon_only(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/socket"
     first = listen(address)
