@@ -11,6 +11,7 @@ import os
 from collections import deque
 from typing import Any
 
+from gnsq_like.errors import InvalidOption
 from gnsq_like.own_files import open_own
 
 logger = logging.getLogger(__name__)
@@ -23,10 +24,16 @@ class AuditLog:
     """The log; from any thread.
 
     :param path: the file; empty for none, "-" for the process's log
+    :raises InvalidOption: the file cannot be written
     """
 
     def __init__(self, path: str = "") -> None:
         self._path = path
+        if path not in ("", "-"):
+            try:
+                os.close(self._open())
+            except OSError as exc:
+                raise InvalidOption("audit_log", path, f"it cannot be written: {exc.strerror or exc}") from None
         #: Actions, and refused log-ins: somebody who guesses passwords must not drive out the actions. The newest last.
         self._actions: deque[dict[str, object]] = deque(maxlen=KEPT)
         self._log_ins: deque[dict[str, object]] = deque(maxlen=KEPT_LOG_INS)
@@ -42,9 +49,12 @@ class AuditLog:
         else:
             self._write(line)
 
+    def _open(self) -> int:
+        return open_own(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+
     def _write(self, line: str) -> None:
         try:
-            descriptor = open_own(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+            descriptor = self._open()
             try:
                 os.write(descriptor, f"{line}\n".encode("utf-8", "replace"))  # one write: lines do not mix
             finally:

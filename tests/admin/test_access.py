@@ -299,6 +299,35 @@ def test_networks() -> None:
         read_network("o", "nonsense")
 
 
+def test_a_changed_password_file_is_read_again(ours: Daemons, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "passwords"
+    path.write_text(f"{password_line('ada', 'old')}\n{password_line('bob', 'b')}\n")
+    with site(lookupd_http_addresses=ours.lookupd_addresses, password_file=str(path)) as made:
+        client = client_of(made)
+
+        def status(user: str, password: str) -> int:
+            return int(client_of(made).get("/api/topics", headers=basic(user, password)).status_code)
+
+        assert (status("ada", "old"), status("bob", "b")) == (200, 200)
+        client.get("/api/topics", headers=basic("ada", "old"))  # has a cookie now
+        path.write_text(f"{password_line('ada', 'new')}\n{password_line('bob', 'b')}\n")
+        assert (status("ada", "old"), status("ada", "new"), status("bob", "b")) == (401, 200, 200)
+        assert client.get("/api/topics").status_code == 401
+        path.write_text("nonsense\n")
+        assert status("ada", "new") == 200
+        assert "the users stay as they were" in caplog.text
+        path.write_text(f"{password_line('bob', 'b')}\n")
+        assert (status("ada", "new"), status("bob", "b")) == (401, 200)
+
+
+def test_an_audit_log_that_cannot_be_written_is_an_error_at_the_start(ours: Daemons, tmp_path: Path) -> None:
+    with (
+        pytest.raises(InvalidOption, match="audit_log"),
+        site(lookupd_http_addresses=ours.lookupd_addresses, audit_log=str(tmp_path / "nowhere" / "audit")),
+    ):
+        pass
+
+
 def test_passwords_in_addresses_are_shown_nowhere(ours: Daemons, caplog: pytest.LogCaptureFixture) -> None:
     with scripted(always(response("no", "401 Unauthorized"))) as refusing:
         lookupds = tuple(f"http://ada:S3CRET@{each}" for each in (*ours.lookupd_addresses, refusing.address))

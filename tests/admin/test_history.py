@@ -244,7 +244,8 @@ class Watched:
         self.sent: list[dict[str, Any]] = []
         never: Callable[[float], Overview] = lambda _: overview(0)  # noqa: E731
         options = AdminOptions(nsqd_http_addresses=("h:1",), history_series=100, alert_depth=depth)
-        self.recorder = Recorder("east", never, options, self.sent.append, store)
+        self.departures = Departures()
+        self.recorder = Recorder("east", never, options, self.sent.append, lambda: self.departures, store)
 
     def said(self) -> list[tuple[str, str]]:
         return [(each["alert"], each["state"]) for each in self.sent]
@@ -301,6 +302,8 @@ def test_what_needs_a_look_is_an_alert() -> None:
     assert {*alerts(channel(depth=100))} == {"depth"}
     assert alerts(channel(), paused=1, depth=5) == {"paused": "t is paused, with 5 messages in the topic"}
     assert {*alerts(channel(paused=1)), *alerts(channel(paused=1, nodes=2))} == {"paused"}
+    # Made for a moment, as Celery's workers do.
+    assert alerts(depth=7, name="t#ephemeral") == {}
     # Dead letters wait for a person, and not for a consumer.
     assert alerts(depth=7, name="t.dead") == alerts(channel(depth=7, clients=0), name="t.dead") == {}
 
@@ -398,6 +401,29 @@ def test_figures_outlive_the_process(tmp_path: Path) -> None:
     assert [value for _, value in watched.recorder.columns.series(("t", "c"), "depth", day=True)] == [1.0, 3.0]
     assert math.isnan(watched.recorder.columns.series(("t", "c"), "rate", day=True)[0][1])
     assert watched.recorder.columns.series(("w",), "depth", day=True) == []
+
+
+def test_departures_outlive_the_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = Watched(store=Store(str(tmp_path / "history")))
+    before.recorder.restore()
+    here = [nsqd("a", "l:1", t=False), nsqd("b", "l:1"), nsqd("c", "l:1", t=True)]
+    before.departures.look(here, {"l:1": ""}, 0.0)
+    before.departures.look(here[::2], {"l:1": ""}, 1.0)
+    before.recorder.add(overview(0))
+
+    after = Watched(store=Store(str(tmp_path / "history")))
+    after.recorder.restore()
+    # b had left; a leaves while nothing watches, and c was tombstoned.
+    after.departures.look([], {"l:1": ""}, 2.0)
+    assert {address: at for address, (_, at) in after.departures.left.items()} == {"b:4151": 1.0, "a:4151": 2.0}
+
+    connection = sqlite3.connect(tmp_path / "history")
+    with connection:
+        connection.execute("UPDATE departures SET state = '{}'")
+    connection.close()
+    again = Watched(store=Store(str(tmp_path / "history")))
+    again.recorder.restore()
+    assert again.departures.left == {} and "cannot be read" in caplog.text
 
 
 def test_a_recorder_saves_each_minute(tmp_path: Path) -> None:

@@ -263,6 +263,34 @@ def test_an_nsqd_that_crashed_is_an_alert_until_it_is_dismissed_or_returns(kind:
         assert alerts() == []
 
 
+def test_an_action_says_which_nsqd_it_did_not_reach(ours: Daemons) -> None:
+    gone = ours.nsqds[-1]
+    for each in (ours.nsqds[0], gone):
+        raw.post(each.http_address, "/topic/create?topic=u")
+        raw.post(each.http_address, "/channel/create?topic=u&channel=c")
+    ours.wait_until_known("u", 2, 1)
+    with site(lookupd_http_addresses=ours.lookupd_addresses, history=False) as made:
+        round_of(made, 0)
+        gone.kill()
+        ours.wait_until_known("u", 1)
+        client = client_of(made)
+        replies = [
+            client.post("/api/topics/u", json={"action": "pause"}),
+            client.delete("/api/topics/u/c"),
+            client.delete("/api/topics/u"),
+        ]
+        said = f"WARNING: {gone.http_address} has left with u, not reached"
+        assert [each.get_json() for each in replies] == [{"message": said}] * 3
+
+
+def test_what_is_copied_as_commands_names_all_daemons(ours: Daemons) -> None:
+    for options in ({"lookupd_http_addresses": ours.lookupd_addresses}, {"nsqd_http_addresses": ours.nsqd_addresses}):
+        with site(**options, history=False) as made:
+            command = made.core.clusters[""].command("topic", "pause", "t")
+        (addresses,) = options.values()
+        assert [each.partition("=")[2] for each in command.split()[4:]] == [*addresses]
+
+
 def test_an_nsqd_that_was_tombstoned_is_not_missed(ours: Daemons) -> None:
     gone = ours.nsqds[-1]
     raw.post(gone.http_address, "/topic/create?topic=t")

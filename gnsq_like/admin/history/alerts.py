@@ -123,7 +123,8 @@ def alerts_of(overview: Overview, trends: dict[tuple[str, str], Trend], options:
     for topic, each in overview.topics.items():
         if each.paused:
             yield Alert("paused", f"{topic} is paused, with {each.depth:,} messages in the topic", topic)
-        if each.depth and not each.channels and not options.is_dead_letter(topic):
+        is_ephemeral = topic.endswith("#ephemeral")  # made for a moment, such as those of Celery's workers
+        if each.depth and not each.channels and not is_ephemeral and not options.is_dead_letter(topic):
             yield Alert("no_consumers", f"{topic} has {each.depth:,} messages and no channel", topic)
         if depth and each.depth >= depth:
             yield Alert("depth", f"{topic} has a depth of {each.depth:,} in the topic itself", topic)

@@ -17,6 +17,7 @@ from gnsq_like.admin.history.columns import FINE_SECONDS, Columns
 from gnsq_like.admin.history.store import Store
 from gnsq_like.admin.history.trend import Trend, figures_of, is_peek, topic_trend, total, trend_of
 from gnsq_like.admin.options import AdminOptions
+from gnsq_like.admin.upstream.departures import Departures
 from gnsq_like.admin.upstream.overview import Overview
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class Recorder:
     :param cluster: its name
     :param take: takes an overview of at most this age in seconds; may switch
     :param send: sends an alert to its webhooks
+    :param departures: those of the cluster in this process
     :param store: where figures outlive the process; None for memory only
     """
 
@@ -44,9 +46,13 @@ class Recorder:
         take: Callable[[float], Overview],
         options: AdminOptions,
         send: Callable[[dict[str, object]], None],
+        departures: Callable[[], Departures],
         store: Store | None = None,
     ) -> None:
         self._cluster = cluster
+        self._departures = departures
+        #: The state of the departures in the file.
+        self._kept: dict[str, object] | None = None
         self._take = take
         self._options = options
         self._store = store
@@ -62,6 +68,11 @@ class Recorder:
         if store is not None:
             for at, figures in store.load(cluster):
                 self.columns.restore(at, figures)
+
+    def restore(self) -> None:
+        """Go on from what the file says of nsqds that left; before the first overview. Never switches."""
+        if self._store is not None:
+            self._store.restore_departures(self._cluster, self._departures())
 
     def run(self) -> None:
         """Greenlet of the core's thread: watch. May switch."""
@@ -100,6 +111,9 @@ class Recorder:
         while len(self._overviews) > 2 and overview.taken - self._overviews[1].taken >= _WINDOW:
             self._overviews.popleft()
         self._trends = self._make_trends()
+        if self._store is not None and (state := self._departures().state()) != self._kept:
+            self._kept = state
+            self._store.save_departures(self._cluster, state)
         if recorded is None or overview.taken - recorded.taken >= 0.9 * FINE_SECONDS:
             self._recorded = overview
             complete = self.columns.add(overview.at, figures_of(recorded, overview))

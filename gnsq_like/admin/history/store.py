@@ -1,4 +1,4 @@
-"""Figures in an SQLite file, so that graphs outlive the process: a row for each minute, for a day."""
+"""An SQLite file for what outlives the process: figures for graphs, a row for each minute of a day, and departures."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from typing import Any
 
 from gnsq_like.admin.history.columns import COARSE_COUNT, COARSE_SECONDS, NAN, Figures, Key
+from gnsq_like.admin.upstream.departures import Departures
 from gnsq_like.errors import InvalidOption
 from gnsq_like.own_files import NotOurs, check_own
 
@@ -19,7 +21,8 @@ logger = logging.getLogger(__name__)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS minutes (cluster TEXT NOT NULL, at REAL NOT NULL, figures BLOB NOT NULL,
-                                    PRIMARY KEY (cluster, at))
+                                    PRIMARY KEY (cluster, at));
+CREATE TABLE IF NOT EXISTS departures (cluster TEXT NOT NULL PRIMARY KEY, state TEXT NOT NULL)
 """
 #: Files that SQLite reads beside its own: what another user puts there would be written into it.
 _BESIDE = ("-journal", "-wal", "-shm")
@@ -37,7 +40,7 @@ class Store:
         self._path = path
         try:
             with self._connected() as connection:
-                connection.execute(_SCHEMA)
+                connection.executescript(_SCHEMA)
         except (sqlite3.Error, NotOurs) as exc:
             raise InvalidOption("history_file", path, f"it cannot be used: {exc}") from None
 
@@ -61,6 +64,24 @@ class Store:
                 connection.execute("DELETE FROM minutes WHERE cluster = ? AND at < ?", (cluster, oldest))
         except (sqlite3.Error, NotOurs) as exc:
             logger.error("the history file %s cannot be written: %s", self._path, exc)
+
+    def save_departures(self, cluster: str, state: Mapping[str, Any]) -> None:
+        """Keep this state of the Departures, instead of the one before. An error is logged."""
+        try:
+            with self._connected() as connection, connection:
+                connection.execute("INSERT OR REPLACE INTO departures VALUES (?, ?)", (cluster, json.dumps(state)))
+        except (sqlite3.Error, NotOurs) as exc:
+            logger.error("the history file %s cannot be written: %s", self._path, exc)
+
+    def restore_departures(self, cluster: str, departures: Departures) -> None:
+        """Have the Departures go on from the state that was kept, if there is one. An error is logged."""
+        try:
+            with self._connected() as connection:
+                rows = connection.execute("SELECT state FROM departures WHERE cluster = ?", (cluster,)).fetchall()
+            for (state,) in rows:
+                departures.restore(json.loads(state))
+        except (sqlite3.Error, NotOurs, ValueError, TypeError, KeyError, AttributeError) as exc:
+            logger.error("the departures in the history file %s cannot be read: %r", self._path, exc)
 
     def load(self, cluster: str) -> Iterator[tuple[float, dict[Key, Figures]]]:
         """The minutes of the last day, the oldest first. A row that cannot be read is left out."""

@@ -14,7 +14,7 @@ from gnsq_like.errors import HTTPRequestFailed
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.tools.nodes import Node
 from gnsq_like.tools.operations import change_at, create_at, delete_at
-from gnsq_like.tools.rounds import Round
+from gnsq_like.tools.rounds import Round, UpstreamError
 
 
 @dataclass
@@ -48,20 +48,23 @@ def change(cluster: Cluster, action: str, topic: str, channel: str = "") -> Outc
     """Pause, unpause or empty a topic, or a channel of it, on all nodes of the topic."""
     producers = cluster.producers_of(topic)
     found = _ask(cluster, producers.value, lambda client: change_at(client, action, topic, channel))
-    return _done(cluster, [found], producers.warnings)
+    return _done(cluster, [found], [*producers.warnings, *cluster.not_reached(topic)])
 
 
 def delete(cluster: Cluster, topic: str, channel: str = "") -> Outcome:
     """Delete a topic with its channels, or a channel of it, from all nsqlookupds, then from the topic's nodes."""
     producers = cluster.producers_of(topic)  # first: nsqlookupds forget them
+    left = cluster.not_reached(topic)
     known = cluster.lookupds.ask(cluster.lookupd_addresses, lambda client: delete_at(client, topic, channel))
     found = _ask(cluster, producers.value, lambda client: delete_at(client, topic, channel))
-    return _done(cluster, [known, found], producers.warnings)
+    return _done(cluster, [known, found], [*producers.warnings, *left])
 
 
 def tombstone(cluster: Cluster, topic: str, node: str) -> Outcome:
     """Hide a topic's node from lookups for a while, and delete the topic from the node."""
     found = cluster.nodes()
+    if all(each.address != node for each in found.value):
+        raise UpstreamError("; ".join([f"failed to query any nsqd: no nsqlookupd lists {node}", *found.warnings]))
     cluster.departures.tombstone(node)
     # nsqlookupd compares with its own spelling, which has no brackets around an IPv6 address.
     names = [f"{each.broadcast_address}:{each.http_port}" for each in found.value if each.address == node] or [node]

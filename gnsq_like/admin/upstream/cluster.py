@@ -37,8 +37,6 @@ MAX_AGE = 1.0
 MOST_CPU = 0.035
 #: The part of a round's time that nsqlookupds get, where nsqds are asked afterwards.
 _FIRST_PART = 0.5
-#: Addresses that a command names; more would hide what it does.
-_MOST_SHOWN = 3
 
 
 @dataclass
@@ -108,9 +106,9 @@ class Cluster:
     def command(self, *words: str) -> str:
         """``gnsq-like WORDS``, for this cluster; pages show it beside their buttons."""
         if self.has_lookupds:
-            flag, addresses = "--lookupd-http-address", self.lookupd_addresses[:1]
+            flag, addresses = "--lookupd-http-address", self.lookupd_addresses
         else:
-            flag, addresses = "--nsqd-http-address", self.nsqd_addresses[:_MOST_SHOWN]
+            flag, addresses = "--nsqd-http-address", self.nsqd_addresses
         return shlex.join(["gnsq-like", *words, *(f"{flag}={each}" for each in addresses)])
 
     def close(self) -> None:
@@ -339,6 +337,16 @@ class Cluster:
             [from_info(address, info, [topic]) for address, info in found.answers.items() if info is not None],
             found.warnings,
         )
+
+    def not_reached(self, topic: str) -> list[str]:
+        """Warnings for nodes that had a topic and have left: they may come back with it. May switch."""
+        if not self.has_lookupds:
+            return []
+        known = self.lookupds.ask(self.lookupd_addresses, LookupdClient.nodes, _FIRST_PART * self.lookupds.timeout)
+        problems = {address: str(known.failures.get(address, "")) for address in self.lookupd_addresses}
+        self.departures.look(unite(known.answers), problems, time.time())
+        left = (node for node, _ in self.departures.left.values())
+        return [f"{node.address} has left with {topic}, not reached" for node in left if topic in node.topics]
 
     def _ask_nodes_of(
         self, topic: str, question: Callable[[NsqdHTTPClient], _T]

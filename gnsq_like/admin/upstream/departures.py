@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
 
 from gnsq_like.tools.nodes import Node
 
@@ -31,6 +33,23 @@ class Departures:
         self.left: dict[str, tuple[Node, float]] = {}
         #: Those of which something was tombstoned since they were first seen.
         self._tombstoned: set[str] = set()
+
+    def state(self) -> dict[str, Any]:
+        """All of it for JSON; see :meth:`restore`."""
+        return {
+            "listed": [asdict(node) for node in self._listed.values()],
+            "left": [[asdict(node), at] for node, at in self.left.values()],
+            "tombstoned": sorted(self._tombstoned),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a :meth:`state`: what was listed then and is not now has left.
+
+        :raises ValueError, TypeError, KeyError: it is none
+        """
+        listed = {node.address: node for node in (Node(**each) for each in state["listed"])}
+        left = {node.address: (node, float(at)) for node, at in ((Node(**each), at) for each, at in state["left"])}
+        self._listed, self.left, self._tombstoned = listed, left, set(state["tombstoned"])
 
     def look(self, nodes: Iterable[Node], lookupds: Mapping[str, str], now: float) -> None:
         """Compare with the nodes that are listed now.

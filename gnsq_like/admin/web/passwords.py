@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import logging
 import os
 from collections.abc import Callable
 
@@ -19,6 +20,8 @@ from werkzeug.security import check_password_hash, generate_password_hash
 from gnsq_like.admin.core import Core
 from gnsq_like.errors import InvalidOption
 from gnsq_like.runtime.native import wall_clock
+
+logger = logging.getLogger(__name__)
 
 #: Requests that may wait for a hash.
 _MOST_WAITING = 20
@@ -93,11 +96,15 @@ class Passwords:
     :param core: computes hashes
     :param clock: the time of day
 
+    The file is read again when it has changed. One that cannot be read any more changes nothing, and is logged.
+
     :raises InvalidOption: if the file cannot be read
     """
 
     def __init__(self, path: str, core: Core, clock: Callable[[], float] = wall_clock) -> None:
-        self._hashes = read_passwords(path)
+        self._path = path
+        self._version = _version(path)
+        self._known = read_passwords(path)
         self._core = core
         self._clock = clock
         self._tries = Tries()
@@ -112,7 +119,8 @@ class Passwords:
         :param address: of the client
         :raises TooManyTries: if there were too many tries
         """
-        digest = self._digest("password", f"{user}:{password}")
+        hashes = self._hashes()
+        digest = self._digest("password", f"{user}:{password}:{hashes.get(user)}")
         if digest in self._right:
             return True
         self._tries.take(address, user, self._clock())
@@ -122,11 +130,11 @@ class Passwords:
         self._waiting += 1
         try:
             # For an unknown user the time is the same.
-            credentials = self._hashes.get(user, _NOBODY), password
+            credentials = hashes.get(user, _NOBODY), password
             is_right = self._core.run(self._core.compute, _is_password, credentials)
         finally:
             self._waiting -= 1
-        if not is_right or user not in self._hashes:
+        if not is_right or user not in hashes:
             return False
         self._tries.give_back(address, user)
         if len(self._right) >= _MOST_REMEMBERED:
@@ -137,22 +145,45 @@ class Passwords:
     def session(self, user: str) -> str:
         """A cookie by which this user is known for SESSION_SECONDS."""
         name = f"{self._clock() + SESSION_SECONDS:.0f}:{user}"
-        return base64.urlsafe_b64encode(self._digest("session", name) + name.encode()).decode()
+        return base64.urlsafe_b64encode(self._of_session(name, user) + name.encode()).decode()
 
     def user_of(self, session: str) -> str | None:
-        """The user of a cookie; None if it is none of this process, or too old."""
+        """The user of a cookie; None if it is none of this process, too old, or from before the password changed."""
         try:
             found = base64.urlsafe_b64decode(session.encode())
             digest, name = found[:32], found[32:].decode()
         except ValueError:
             return None
-        if not session or not hmac.compare_digest(digest, self._digest("session", name)):
-            return None
         until, _, user = name.partition(":")
+        if not session or not hmac.compare_digest(digest, self._of_session(name, user)):
+            return None
         return user if self._clock() < int(until) else None
+
+    def _of_session(self, name: str, user: str) -> bytes:
+        return self._digest("session", f"{name}:{self._hashes().get(user)}")
+
+    def _hashes(self) -> dict[str, str]:
+        """By user, as the file has them now."""
+        version = _version(self._path)
+        if version != self._version:
+            self._version = version
+            try:
+                self._known = read_passwords(self._path)
+            except InvalidOption as exc:
+                logger.error("the users stay as they were: %s", exc)
+        return self._known
 
     def _digest(self, kind: str, text: str) -> bytes:
         return hmac.new(self._key, f"{kind} {text}".encode(), hashlib.sha256).digest()
+
+
+def _version(path: str) -> object:
+    """Something that changes with the file; None if it is not there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _is_password(credentials: tuple[str, str]) -> bool:

@@ -67,8 +67,10 @@ class Site:
             lambda max_age: self.core.clusters[name].overview(max_age),
             self.options,
             self._alerts.send,
+            lambda: self.core.clusters[name].departures,
             store,
         )
+        self.core.on_start.append(recorder.restore)
         if self.options.history:
             self.core.on_start.append(recorder.run)
         return recorder
