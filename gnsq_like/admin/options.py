@@ -97,9 +97,6 @@ class AdminOptions:
 
     notification_http_endpoint: str = _option("URL to which each action is POSTed.", "")
     audit_log: str = _option("File to which each action is appended as a line of JSON; - for the log.", "")
-    alert_webhooks: tuple[str, ...] = _option(
-        "URL to which the beginning and end of each alert is POSTed; may be given several times.", ()
-    )
     alert_depth: int = _option("Depth of a channel from which it is an alert; 0 for none.", 0)
 
     history: bool = _option("Keep figures for graphs, for which the cluster is asked every 10 s.", True)
@@ -135,7 +132,7 @@ class AdminOptions:
         for name in ("alert_depth", "history_series"):
             if getattr(self, name) < 0:
                 raise InvalidOption(name, getattr(self, name), "it must not be negative")
-        for url in (*self.alert_webhooks, *filter(None, [self.notification_http_endpoint, self.graphite_url])):
+        for url in filter(None, [self.notification_http_endpoint, self.graphite_url]):
             if not url.startswith(("http://", "https://")):
                 raise InvalidOption("URL", url, "it must begin with http:// or https://")
 

@@ -101,23 +101,17 @@ def test_one_that_hangs_is_named(nsqd: Running, run: Run) -> None:
 
 def test_one_that_is_away_keeps_its_figures_and_is_an_alert(nsqd: Running, run: Run) -> None:
     server = served(run)
-    with scripted(always(response())) as endpoint:
-        options = {"pipelines": {"clicks": server.address}, "alert_webhooks": (f"http://{endpoint.address}",)}
-        with site(nsqd_http_addresses=(nsqd.http_address,), **options) as made:
-            client = client_of(made)
-            wait_until(made, lambda found: found.is_well)
-            server.close()
-            wait_until(made, lambda found: bool(found.problem))
-            made.run(made.pipelines.ask, time.time())
-            assert "clicks no answer since" in text_of(client, "/topics")
-            assert "lag 10s" in text_of(client, "/topics")
-            page = text_of(client, "/pipelines")
-            assert "The figures are those of" in page and server.address in page
-            activity = text_of(client, "/activity")
-            assert "pipeline down pipeline clicks does not answer" in activity
-            wait_for(lambda: len(endpoint.asked) == 1, "the webhook")
-        sent = json.loads(endpoint.asked[0].body)
-        assert (sent["alert"], sent["state"], sent["node"]) == ("pipeline_down", "begins", server.address)
+    with site(nsqd_http_addresses=(nsqd.http_address,), pipelines={"clicks": server.address}) as made:
+        client = client_of(made)
+        wait_until(made, lambda found: found.is_well)
+        server.close()
+        wait_until(made, lambda found: bool(found.problem))
+        made.run(made.pipelines.ask, time.time())
+        assert "clicks no answer since" in text_of(client, "/topics")
+        assert "lag 10s" in text_of(client, "/topics")
+        page = text_of(client, "/pipelines")
+        assert "The figures are those of" in page and server.address in page
+        assert "pipeline down pipeline clicks does not answer" in text_of(client, "/activity")
 
 
 def test_garbage_is_said_and_shown_as_text(nsqd: Running) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong now, since when, and word of it to webhooks.
+"""What is wrong now, and since when.
 
 Something is an alert when it was seen in two rounds in a row, and is over when it was not seen in two.
 """
@@ -38,19 +38,10 @@ class Alert:
 class Alerts:
     """The alerts of one cluster, or of all pipelines.
 
-    :param cluster: its name
-    :param send: sends an entry to the webhooks
     :param note: called with each alert, when, and whether it begins
     """
 
-    def __init__(
-        self,
-        cluster: str,
-        send: Callable[[dict[str, object]], None],
-        note: Callable[[Alert, float, bool], None] = lambda *_: None,
-    ) -> None:
-        self._cluster = cluster
-        self._send = send
+    def __init__(self, note: Callable[[Alert, float, bool], None] = lambda *_: None) -> None:
         self._note = note
         #: Since when each is (epoch); replaced as a whole, so any thread may read it.
         self.present: dict[Alert, float] = {}
@@ -81,14 +72,6 @@ class Alerts:
         others = {each: since for each, since in self.present.items() if each != alert}
         self.present = {**others, alert: at} if begins else others
         self._note(alert, at, begins)
-        self._send(
-            {
-                **alert.as_json(),
-                "state": "begins" if begins else "ends",
-                "cluster": self._cluster,
-                "timestamp": int(at),
-            }
-        )
 
 
 def all_of(*several: Alerts) -> dict[Alert, float]:

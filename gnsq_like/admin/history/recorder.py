@@ -35,7 +35,6 @@ class Recorder:
 
     :param cluster: its name
     :param take: takes an overview of at most this age in seconds; may switch
-    :param send: sends an alert to its webhooks
     :param departures: those of the cluster in this process
     :param store: where figures outlive the process; None for memory only
     """
@@ -45,7 +44,6 @@ class Recorder:
         cluster: str,
         take: Callable[[float], Overview],
         options: AdminOptions,
-        send: Callable[[dict[str, object]], None],
         departures: Callable[[], Departures],
         store: Store | None = None,
     ) -> None:
@@ -58,7 +56,7 @@ class Recorder:
         self._store = store
         self.columns = Columns(options.history_series)
         self.changes = ChangeLog()
-        self.alerts = Alerts(cluster, send, self._note)
+        self.alerts = Alerts(self._note)
         #: Those of the last minute.
         self._overviews: deque[Overview] = deque()
         #: The one of the last column.

@@ -93,14 +93,12 @@ class Pipelines:
 
     :param addresses: "host:port" or URLs, by name
     :param make: makes a client for an address and a timeout
-    :param send: sends an alert to its webhooks
     """
 
     def __init__(
         self,
         addresses: Mapping[str, str],
         make: Callable[[str, float], PipelineClient],
-        send: Callable[[dict[str, object]], None],
     ) -> None:
         self._upstreams = Upstreams(make, TIMEOUT)
         #: By name; replaced as a whole.
@@ -108,7 +106,7 @@ class Pipelines:
         #: Rounds so far, and held during one: the answers of an older round never replace those of a newer one.
         self.rounds = 0
         self._asking = BoundedSemaphore()
-        self.alerts = Alerts("", send)
+        self.alerts = Alerts()
 
     def run(self) -> None:
         """Greenlet of the core's thread: ask. May switch."""

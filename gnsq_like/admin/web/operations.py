@@ -19,7 +19,6 @@ from gnsq_like.admin.upstream import actions
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.web.identity import Identity, basic_credentials
-from gnsq_like.admin.webhooks import Webhooks
 from gnsq_like.errors import NSQError
 from gnsq_like.tools.operations import CHANGES
 from gnsq_like.tools.rounds import UpstreamError
@@ -60,13 +59,13 @@ class Operations:
     """Performs the actions of users.
 
     :param audit: where they are recorded
-    :param notifications: where they are sent
+    :param notify: sends an entry to the endpoint, and does not wait
     """
 
-    def __init__(self, core: Core, audit: AuditLog, notifications: Webhooks) -> None:
+    def __init__(self, core: Core, audit: AuditLog, notify: Callable[[dict[str, object]], object]) -> None:
         self._core = core
         self._audit = audit
-        self._notifications = notifications
+        self._notify = notify
 
     def perform(self, action: str, cluster: Cluster, target: Target, request: Request, identity: Identity) -> Outcome:
         """Carry out an action of ACTIONS. May switch, or block.
@@ -100,7 +99,7 @@ class Operations:
             self._audit.add({**audited, "result": "failed", "error": str(exc)})
             # As nsqadmin: these are notified even when they failed.
             if isinstance(exc, UpstreamError) and action.startswith(("pause", "unpause", "empty")):
-                self._notifications.send(entry)
+                self._notify(entry)
             raise
         failed = outcome.warnings and not outcome.done
         result = "failed" if failed else "partly" if outcome.warnings else "ok"
@@ -108,9 +107,9 @@ class Operations:
         self._audit.add({**audited, "result": result, **error})
         if action == "create_channel":  # as nsqadmin, which creates both
             of_topic = {name: value for name, value in entry.items() if name != "channel"}
-            self._notifications.send({**of_topic, "action": "create_topic"})
+            self._notify({**of_topic, "action": "create_topic"})
         if not outcome.error:
-            self._notifications.send(entry)
+            self._notify(entry)
         return outcome
 
 

@@ -15,6 +15,7 @@ from gnsq_like.admin.history.columns import FINE_SECONDS
 from gnsq_like.admin.history.recorder import Recorder
 from gnsq_like.admin.history.store import Store
 from gnsq_like.admin.letters import Letters
+from gnsq_like.admin.notifications import Notifications
 from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.peek import Peeks
 from gnsq_like.admin.upstream.actions import Outcome
@@ -25,7 +26,6 @@ from gnsq_like.admin.upstream.pipelines import Pipelines
 from gnsq_like.admin.web.guard import Guard
 from gnsq_like.admin.web.identity import Identities, Identity
 from gnsq_like.admin.web.operations import Operations, Target
-from gnsq_like.admin.webhooks import Webhooks
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +44,14 @@ class Site:
         self.guard = Guard(options)
         self.audit = AuditLog(options.audit_log)
         self.identities = Identities(options, self.core, self.audit)
-        notifications = [options.notification_http_endpoint] if options.notification_http_endpoint else []
-        self._notifications = Webhooks(notifications, options.http_client_request_timeout, self._call)
-        self.operations = Operations(self.core, self.audit, self._notifications)
-        self._alerts = Webhooks(options.alert_webhooks, options.http_client_request_timeout, self._call)
-        self.core.on_start += [self._notifications.run, self._alerts.run]
-        self.pipelines = Pipelines(options.pipelines, self.core.pipeline_client, self._alerts.send)
+        notify: Callable[[dict[str, object]], object] = bool
+        if options.notification_http_endpoint:
+            endpoint = options.notification_http_endpoint, options.http_client_request_timeout
+            notifications = Notifications(*endpoint, self._call)
+            notify = notifications.send
+            self.core.on_stop.append(notifications.close)
+        self.operations = Operations(self.core, self.audit, notify)
+        self.pipelines = Pipelines(options.pipelines, self.core.pipeline_client)
         self.core.on_start.append(self.pipelines.run)
         self.core.on_stop.append(self.pipelines.close)
         store = Store(options.history_file) if options.history_file else None
@@ -66,7 +68,6 @@ class Site:
             name,
             lambda max_age: self.core.clusters[name].overview(max_age),
             self.options,
-            self._alerts.send,
             lambda: self.core.clusters[name].departures,
             store,
         )
