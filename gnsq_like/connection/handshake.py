@@ -24,6 +24,7 @@ from gnsq_like.options import (
     ConnectionOptions,
     secret_fault,
 )
+from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.transport.dial import dial
 from gnsq_like.transport.layered import CodecStack, LayeredTransport
@@ -77,7 +78,7 @@ def shake_hands(address: Address, options: ConnectionOptions, deadline: float) -
             less = _without_refused_default(exc, given, options)
             if less is None:
                 raise ConnectionFailed(str(address), str(exc)) from exc
-            logger.info("%s: %s; connecting again with %s", address, exc, less)
+            log_soon(logger.info, "%s: %s; connecting again with %s", address, exc, less)
             options = replace(options, **less)
         except BaseException:
             handshake.transport.close()
@@ -256,7 +257,7 @@ class Handshake:
         name = str(self._address)
         if (self._layers is None or self._layers.tls is None) and not self._address.path and name not in _warned:
             _warned.add(name)
-            logger.warning("auth_secret is sent to %s in the clear; set tls_v1=True to encrypt it", name)
+            log_soon(logger.warning, "auth_secret is sent to %s in the clear; set tls_v1=True to encrypt it", name)
         return secret
 
     # -- bytes --------------------------------------------------------------------------------------

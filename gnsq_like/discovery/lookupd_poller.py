@@ -34,6 +34,7 @@ from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
 from gnsq_like.options import DiscoveryOptions
 from gnsq_like.policy import delays
+from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import draw, monotonic
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import LEAST_TIMEOUT
@@ -128,9 +129,9 @@ class LookupdPoller:
                     step()
                 except ENDS:
                     raise
-                except BaseException:
+                except BaseException as exc:
                     # A bug, or a signal handler has raised; discovery must go on, and soon.
-                    logger.exception("discovery was interrupted")
+                    log_soon(logger.error, "discovery was interrupted", exc_info=exc)
                     self._rounds.began = self._clock()
                     self._rounds.ended(answered=True, fruitful=False)
 
@@ -193,7 +194,7 @@ class LookupdPoller:
             if (name, option) not in self._excluded:
                 self._excluded.add((name, option))
                 self.hurry()  # once: it may have been a signal handler that raised
-                logger.warning("%s failed on nsqd %s, which is excluded", option, name, exc_info=exc)
+                log_soon(logger.warning, "%s failed on nsqd %s, which is excluded", option, name, exc_info=exc)
                 error = NSQError(f"nsqd at {name} is excluded: {option} raised {exc!r}")
                 error.__cause__ = exc
                 self._on_error(name, error)

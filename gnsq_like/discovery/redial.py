@@ -25,6 +25,7 @@ import gevent
 from gnsq_like.addresses import Address
 from gnsq_like.errors import ConnectionFailed, NSQError, is_incurable
 from gnsq_like.policy import delays
+from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import draw, monotonic
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.user_code import ENDS
@@ -295,7 +296,7 @@ class Redialer(Generic[_A]):
                     # One that was lost may be restarting, and still be listed from before.
                     longest = delays.search_delay(self._lost.seconds(address), self._max_redial_delay)
                     pause = self._delay(dialled, longest)
-                logger.info("nsqd at %s: the next try is in %.1f s", address, pause)
+                log_soon(logger.info, "nsqd at %s: the next try is in %.1f s", address, pause)
         finally:
             dialled.trying = None
 
@@ -314,7 +315,7 @@ class Redialer(Generic[_A]):
             raise
         except BaseException as exc:
             # For instance a Timeout in auth_secret or server_hostname. The address must not be given up for it.
-            logger.exception("unexpected error while connecting to %s", address)
+            log_soon(logger.error, "unexpected error while connecting to %s", address, exc_info=exc)
             return ConnectionFailed.unexpected(str(address), exc)
 
     def _failed(self, address: _A, dialled: _Dialled, error: NSQError) -> None:

@@ -21,6 +21,7 @@ from gnsq_like.reader.reader import Reader, running_of
 from gnsq_like.reader.running import Running
 from gnsq_like.reader.stopping import run_until_signal
 from gnsq_like.reader.topics import MessageCounts
+from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here
 from gnsq_like.runtime.hub_thread import HubThread
 
@@ -163,9 +164,10 @@ class ReaderGroup:
     def _one_stopped(self, reader: Reader) -> None:
         """In the Readers' hub. Never switches."""
         if reader.error is not None and self._independent:
-            logger.error("%r gave up; the other Readers of its group run on: %s", reader, reader.error)
+            log_soon(logger.error, "%r gave up; the other Readers of its group run on: %s", reader, reader.error)
         elif reader.error is not None and self._state == "running":
-            logger.error("%r gave up, and the other Readers of its group are stopped: %s", reader, reader.error)
+            text = "%r gave up, and the other Readers of its group are stopped: %s"
+            log_soon(logger.error, text, reader, reader.error)
             self.begin_to_stop(self._stop_timeout)
         thread = self._thread
         if thread is not None and self._state == "stopped":

@@ -28,6 +28,7 @@ from gnsq_like.errors import NSQError, Requeue
 from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.batch import Batch, BatchCollector
 from gnsq_like.reader.message import Message, Outcome, make_decoder
+from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import wall_clock
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.thread_pool import ThreadPool
@@ -431,7 +432,7 @@ class Handlers:
         for queue in self._queues:
             queue.kill()
         if self._threads is not None and (running := self._threads.close(calls=False)):
-            logger.warning("%d handlers of %s are still running in threads", running, self._name)
+            log_soon(logger.warning, "%d handlers of %s are still running in threads", running, self._name)
 
     # -- one message --------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from gnsq_like.errors import DecodeError, InvalidOption, Requeue, check_delay
+from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.user_code import ENDS, check_callable, undone
 from gnsq_like.wire.frames import RawMessage
 
@@ -287,7 +288,7 @@ class Message:
             self._source.drop(self)
 
     def _late(self, what: str) -> None:
-        logger.debug("%s of message %s after its %s: ignored", what, self.id, self.answer)
+        log_soon(logger.debug, "%s of message %s after its %s: ignored", what, self.id, self.answer)
 
     def __enter__(self) -> Message:
         return self

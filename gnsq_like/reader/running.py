@@ -34,7 +34,7 @@ from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import ReaderCounts, Topics
 from gnsq_like.runtime import native, owner
 from gnsq_like.runtime.control_loop import ControlLoop
-from gnsq_like.runtime.dispatcher import HookRunner
+from gnsq_like.runtime.dispatcher import HookRunner, flush_log, log_soon
 from gnsq_like.runtime.hub_calls import handle_here
 from gnsq_like.runtime.pending_reply import PendingReply
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Seconds at the end of a stop for hooks and log records that are due.
+_LAST_CALLS = 1.0
 #: Seconds that its thread gets to end after it, when the program ends.
 _THREAD_ENDS = 0.5
 
@@ -188,7 +190,7 @@ class Subscriptions:
                 continue
             subscription.is_gone = True
             if subscription.drained is None:
-                logger.info("%r is gone, and its connection is closed", subscription)
+                log_soon(logger.info, "%r is gone, and its connection is closed", subscription)
                 gevent.spawn(self._release, subscription, subscription.begin_to_end())
 
     def _all_refused(self, error: NSQError) -> bool:
@@ -231,7 +233,7 @@ class Subscriptions:
         subscription.is_added = True
         flow.add(subscription)
         setup.hooks.call("on_connect", subscription.address)
-        logger.info("subscribed to %s/%s at %s", target.topic, setup.channel, target.address)
+        log_soon(logger.info, "subscribed to %s/%s at %s", target.topic, setup.channel, target.address)
         return None
 
     def _ended(self, subscription: Subscription, error: NSQError | None) -> None:
@@ -249,7 +251,7 @@ class Subscriptions:
             self._flow.lose(subscription)
             self._setup.hooks.call("on_disconnect", subscription.address, error)
             if error is not None:
-                logger.warning("%s", error)
+                log_soon(logger.warning, "%s", error)
         finally:
             if subscription.is_gone:
                 self._redialer.forget([target])
@@ -267,7 +269,8 @@ class Subscriptions:
         unknown = error.code in ("E_FIN_FAILED", "E_REQ_FAILED") and error.detail.endswith(_UNKNOWN)
         unknown = unknown and not subscription.timeouts.was_overdue(error)
         if unknown and not self.is_stopping and subscription.drained is None:
-            logger.info("%r is renewed, because nsqd may count a message in flight that is answered", subscription)
+            text = "%r is renewed, because nsqd may count a message in flight that is answered"
+            log_soon(logger.info, text, subscription)
             # Now: several answers may be refused in one read.
             gevent.spawn(self._release, subscription, subscription.begin_to_end(), handle_first=True)
 
@@ -278,7 +281,7 @@ class Subscriptions:
         try:
             subscription.connection.close_subscription()
         except NSQError as exc:
-            logger.info("%s", exc)
+            log_soon(logger.info, "%s", exc)
         for message in self._handlers.take_from(subscription.in_flight):
             message.requeue(0, backoff=False)
         if subscription.in_flight:
@@ -286,7 +289,7 @@ class Subscriptions:
         subscription.connection.close()
 
     def _report(self, address: str, error: NSQError) -> None:
-        logger.warning("%s", error)
+        log_soon(logger.warning, "%s", error)
         self._setup.hooks.call("on_error", address, error)
 
     def stats(self) -> dict[str, Any]:
@@ -432,7 +435,9 @@ class Running:
             stop.finish()
             for subscription in list(self._table.values()):
                 subscription.connection.close()
-            self._hooks.join(1.0)
+            until = time.monotonic() + _LAST_CALLS
+            self._hooks.join(_LAST_CALLS)
+            flush_log(max(0.0, until - time.monotonic()))
         finally:
             self._loop.stop()
             self._table.clear()
@@ -448,8 +453,10 @@ class Running:
                 subscription.connection.let_go(False)
             self._table.clear()
             self.stopped.settle()
-        logger.warning(
-            "the thread that started the Reader of %s has ended; nsqd delivers its messages again", self._setup.name
+        log_soon(
+            logger.warning,
+            "the thread that started the Reader of %s has ended; nsqd delivers its messages again",
+            self._setup.name,
         )
 
     def forked(self, loop_lives: bool) -> None:
@@ -515,9 +522,9 @@ class Running:
     def _backoff_changed(self, topic: str, level: int, seconds: float) -> None:
         name = f"{topic}/{self._setup.channel}"
         if level:
-            logger.warning("backoff of %s: level %d, for %.1f s", name, level, seconds)
+            log_soon(logger.warning, "backoff of %s: level %d, for %.1f s", name, level, seconds)
         else:
-            logger.info("backoff of %s has ended", name)
+            log_soon(logger.info, "backoff of %s has ended", name)
         self._hooks.call("on_backoff", level, seconds, *([topic] if self._setup.topics.are_several else []))
 
     def stats(self) -> dict[str, Any]:

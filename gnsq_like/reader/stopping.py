@@ -25,6 +25,7 @@ from gnsq_like.reader.flow_control import FlowControl
 from gnsq_like.reader.handlers import Handler, Handlers
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.subscription import Subscription
+from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.pending_reply import PendingReply
 
 logger = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class Stop:
         try:
             subscription.connection.close_subscription(patience)
         except NSQError as exc:
-            logger.info("%s", exc)
+            log_soon(logger.info, "%s", exc)
         for message in self._waiting:
             if message in subscription.in_flight:
                 message.requeue(0, backoff=False)
@@ -97,7 +98,7 @@ class Stop:
         flow.hub_handle.catch_up()
         self.left = sum(subscription.answer_rest() for subscription in list(flow.subscriptions))
         if self.left:
-            logger.warning("stopping %s with %d messages unanswered", self._name, self.left)
+            log_soon(logger.warning, "stopping %s with %d messages unanswered", self._name, self.left)
         self._handlers.kill()
 
 

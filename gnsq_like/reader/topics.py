@@ -13,6 +13,7 @@ from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, guarded
 from gnsq_like.policy.board import Mode
 from gnsq_like.reader.message import Outcome
+from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import draw
 from gnsq_like.wire.names import encode_topic
 
@@ -216,4 +217,4 @@ def _make_backoff(options: ReaderOptions) -> Backoff:
 
 
 def _strategy_failed(problem: str) -> None:
-    logger.error("backoff_strategy %s; using the exponential strategy instead", problem)
+    log_soon(logger.error, "backoff_strategy %s; using the exponential strategy instead", problem)

@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -24,7 +21,7 @@ import gevent
 from gevent._hub_local import get_hub_if_exists
 
 from gnsq_like.runtime import native, owner
-from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, undone
+from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, print_exception, undone
 
 logger = logging.getLogger(__name__)
 
@@ -78,17 +75,10 @@ class Dispatcher:
                 except ENDS:
                     raise
                 except BaseException:
-                    _print_exception()
+                    print_exception()
         finally:
             # A call may have ended this greenlet (SystemExit); make the remaining ones in a new one.
             self._greenlet = gevent.spawn(self._run) if self._calls else None
-
-
-def _print_exception() -> None:
-    """As ``logging`` does for its handlers: what cannot be logged is printed, if it can."""
-    if logging.raiseExceptions and sys.stderr is not None:
-        with suppress(OSError, ValueError):
-            traceback.print_exc()
 
 
 class HookRunner:

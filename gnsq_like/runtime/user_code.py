@@ -19,7 +19,10 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import sys
+import traceback
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -152,11 +155,21 @@ class FailureLog:
         self._kinds[kind] = (since, count + 1)
         if len(self._kinds) > _MOST_KINDS:
             del self._kinds[next(iter(self._kinds))]  # the one that was last seen longest ago
-        if count == 0:
-            self._logger.error("%s: %s", text, in_one_line(exc), exc_info=exc, extra=extra, stacklevel=2)
-        else:
-            line = "%s: %s; number %d of these within a minute"
-            self._logger.warning(line, text, in_one_line(exc), count + 1, extra=extra, stacklevel=2)
+        try:
+            if count == 0:
+                self._logger.error("%s: %s", text, in_one_line(exc), exc_info=exc, extra=extra, stacklevel=2)
+            else:
+                line = "%s: %s; number %d of these within a minute"
+                self._logger.warning(line, text, in_one_line(exc), count + 1, extra=extra, stacklevel=2)
+        except Exception:  # of a filter
+            print_exception()
+
+
+def print_exception() -> None:
+    """Print what was raised while something was logged, as ``logging`` does for its handlers."""
+    if logging.raiseExceptions and sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            traceback.print_exc()
 
 
 def _what(exc: BaseException) -> str:

@@ -27,6 +27,8 @@ import gevent
 from gevent import get_hub
 from gevent.hub import Waiter
 
+from gnsq_like.runtime.dispatcher import log_soon
+
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
@@ -126,7 +128,9 @@ class WorkerPool(Generic[_T]):
         :param timeout: seconds to wait until they have ended
         """
         self.stop()
-        gevent.killall([each for each in self._greenlets if each is not gevent.getcurrent()], timeout=timeout)
+        others = [each for each in self._greenlets if each is not gevent.getcurrent()]
+        gevent.killall(others, block=False)
+        gevent.joinall(others, timeout)
 
     # -- in the hub: every worker is blocked or idle ------------------------------------------------
 
@@ -176,9 +180,9 @@ class WorkerPool(Generic[_T]):
                         self._idle.remove(waiter)
                     raise
         except gevent.GreenletExit:
-            logger.debug("a worker was killed")
+            log_soon(logger.debug, "a worker was killed")
         except gevent.Timeout as exc:
-            logger.warning("a handler returned without cancelling its gevent.Timeout: %s", exc)
+            log_soon(logger.warning, "a handler returned without cancelling its gevent.Timeout: %s", exc)
         finally:
             self._greenlets.pop(gevent.getcurrent(), None)
             self._pump_soon()

@@ -9,6 +9,7 @@ import pytest
 
 from gnsq_like import Message, Requeue
 from gnsq_like.reader.message import make_messages
+from gnsq_like.runtime.dispatcher import flush_log
 from tests.support.messages import ID, Source, make_message
 
 
@@ -92,6 +93,7 @@ def test_a_later_answer_is_logged_and_does_nothing(message, source, first, late,
     sent = list(source.answers)
     getattr(message, late)()
     assert source.answers == sent
+    flush_log(60)
     assert f"{late} of message {ID}" in caplog.text
 
 
