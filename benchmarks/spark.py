@@ -9,7 +9,10 @@ Starts an nsqd from PATH for each measurement. Every mode runs in a process of i
 - receive: the source's own work in one task, without Spark;
 - noop, parquet: the source on local[2] into Spark's sinks, AvailableNow. Rates are measured from the end of the first
   batch, which includes the start of the workers, to the end of the last;
-- delta: the same into a table of Delta Lake, as a pipeline writes it;
+- arrow: a floor for pipelines: one socket, pyarrow's JSON reader, and one Parquet file, without any promise;
+- pipeline-parquet, pipeline-delta, pipeline-iceberg: a pipeline of JSON with a schema of 7 fields, which 1 % does not
+  fit, with dedupe_within as by default, from the end of the first batch to the end of the last;
+- sql-parquet, sql-delta: the same with select and where;
 - python: the same number of rows with the same columns, which a Python source has ready, to noop: Spark's own part;
 - file: the same number of rows with the same columns, from Parquet files through Spark's file source to noop;
 - rate: Spark's rate source, which makes its rows in the JVM, to noop: the cost of a batch alone;
@@ -26,6 +29,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import socket
 import statistics
 import struct
@@ -35,9 +39,9 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +51,10 @@ from _processes import cpu_of
 ROOT = Path(__file__).resolve().parents[1]
 TOPIC = "bench"
 SEGMENT = 2500
-MODES = ("bare", "receive", "noop", "parquet", "delta", "python", "file", "rate", "latency")
+PIPELINES = ("pipeline-parquet", "pipeline-delta", "pipeline-iceberg", "sql-parquet", "sql-delta")
+MODES = ("bare", "arrow", "receive", "noop", "parquet", *PIPELINES, "python", "file", "rate", "latency")
+#: The fields of a pipeline's messages.
+SCHEMA = "id BIGINT NOT NULL, user STRING, amount DECIMAL(12, 2), ok BOOLEAN, at TIMESTAMP, score DOUBLE, page STRING"
 
 
 def main() -> None:
@@ -82,14 +89,14 @@ def main() -> None:
             result = json.loads(answer.stdout.splitlines()[-1])
             results.setdefault(mode, []).append(result["rate"])
             used.setdefault(mode, []).append(result.get("cpu", {}))
-            print(f"{mode:8} {result['text']}{cpu_text(result.get('cpu', {}))}", flush=True)
+            print(f"{mode:16} {result['text']}{cpu_text(result.get('cpu', {}))}", flush=True)
     for mode in results if arguments.rounds > 1 else ():
         median = {name: statistics.median(each.get(name, 0) for each in used[mode]) for name in used[mode][0]}
-        print(f"{mode:8} median {statistics.median(results[mode]):9,.0f} a second{cpu_text(median)}")
+        print(f"{mode:16} median {statistics.median(results[mode]):9,.0f} a second{cpu_text(median)}")
     if "bare" in results:
         for mode in results.keys() - {"bare", "latency"}:
             ratios = [rate / bare for rate, bare in zip(results[mode], results["bare"], strict=True)]
-            print(f"{mode:8} {statistics.median(ratios):.0%} of bare")
+            print(f"{mode:16} {statistics.median(ratios):.0%} of bare")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -104,6 +111,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         nsqd.make_topic(TOPIC)
         if mode == "latency":
             return latency(arguments, nsqd, directory)
+        if mode in PIPELINES or mode == "arrow":
+            nsqd.fill(TOPIC, json_bodies(arguments.messages))
+            return arrow(arguments, nsqd, directory) if mode == "arrow" else pipeline(arguments, nsqd, directory)
         nsqd.fill(TOPIC, [b"x" * arguments.size] * arguments.messages)
         if mode == "bare":
             return bare(arguments, nsqd, directory)
@@ -202,6 +212,99 @@ def bare(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str,
         return {**summary(total, time.monotonic() - started), "cpu": cpu}
 
 
+def json_bodies(count: int) -> list[bytes]:
+    """JSON of 185 bytes; one of a hundred lacks a field that must be there."""
+    rng = random.Random(1)
+    return [
+        (
+            f'{{"{"id" if number % 100 else "no"}": {number}, "user": "user-{rng.randrange(10**6):06d}", '
+            f'"amount": {rng.randrange(10**5)}.{rng.randrange(100):02d}, "ok": {"true" if number % 2 else "false"}, '
+            f'"at": "2026-01-02T03:{number // 60 % 60:02d}:{number % 60:02d}.{rng.randrange(1000):03d}Z", '
+            f'"score": {rng.random():.6f}, "page": "/articles/{rng.randrange(10**5):05d}/comments"}}'
+        ).encode()
+        for number in range(count)
+    ]
+
+
+def arrow(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
+    import io
+
+    from pyarrow import json as arrow_json
+    from pyarrow import parquet
+
+    head = struct.Struct(">iiqH16s")
+    host, _, port = nsqd.tcp_address.rpartition(":")
+    writer = None
+    with socket.create_connection((host, int(port))) as sock:
+        sock.sendall(b"  V2SUB %b %b\n" % (TOPIC.encode(), CHANNEL.encode()))
+        sock.recv(10)
+        started, before = time.monotonic(), cpu_seconds(nsqd)
+        sock.sendall(b"RDY %d\n" % SEGMENT)
+        rest, bodies, ids, total = b"", [], [], 0
+        while total < arguments.messages:
+            data = rest + sock.recv(65536)
+            position, end = 0, len(data)
+            while end - position >= 34:
+                size, _, _, _, message_id = head.unpack_from(data, position)
+                if end - position < size + 4:
+                    break
+                bodies.append(data[position + 34 : position + size + 4])
+                ids.append(message_id)
+                position += size + 4
+            rest = data[position:]
+            if len(ids) >= SEGMENT // 2 or total + len(ids) == arguments.messages:
+                sock.sendall(b"".join([b"FIN %b\n" % each for each in ids]))
+                total, ids = total + len(ids), []
+            if len(bodies) >= 1 << 16 or total == arguments.messages:
+                table = arrow_json.read_json(io.BytesIO(b"\n".join(bodies)))
+                writer = writer or parquet.ParquetWriter(f"{directory}/out.parquet", table.schema)
+                writer.write_table(table.select(writer.schema.names))
+                bodies = []
+        assert writer is not None
+        writer.close()
+        cpu = per_message(before, cpu_seconds(nsqd), total)
+        return {**summary(total, time.monotonic() - started), "cpu": cpu}
+
+
+def pipeline(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
+    from gnsq_like.spark.java import use_java
+    from gnsq_like.spark.pipeline import Pipeline, run_pipeline
+    from gnsq_like.spark.pipeline.report import read_metrics
+
+    kind, _, format_ = arguments.run.partition("-")
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    use_java()
+    given = source_options(arguments, nsqd, directory)
+    sql = {"select": ["body.id AS id", "upper(body.user) AS user", "body.amount AS amount"], "where": "body.ok"}
+    made = Pipeline(
+        location=f"{directory}/out",
+        source=given,
+        schema=SCHEMA,
+        format=format_,
+        transform=sql if kind == "sql" else {},
+        spark={"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"},
+    )
+    watched: list[tuple[int, dict[tuple[str, int], float]]] = []
+
+    def watch(snapshot: Any) -> None:
+        if snapshot.batches and (not watched or time.monotonic() - watched_at[-1] > 1):
+            watched.append((snapshot.messages, cpu_seconds(nsqd)))
+            watched_at.append(time.monotonic())
+
+    watched_at: list[float] = []
+    last = run_pipeline(made, master="local[2]", available_now=True, watch=watch)
+    batches: dict[int, tuple[datetime, int]] = {}
+    for row in read_metrics(made):
+        _, count = batches.get(row.batch_number, (row.written_at, 0))
+        batches[row.batch_number] = row.written_at, count + row.messages
+    first, *later = [batches[number] for number in sorted(batches)]
+    rows = sum(count for _, count in later)
+    assert last.messages == arguments.messages and last.rejected == -(-arguments.messages // 100)
+    result = summary(rows, (later[-1][0] - first[0]).total_seconds())
+    (begin, before), (end, after) = watched[0], watched[-1]
+    return {**result, "cpu": per_message(before, after, end - begin) if end > begin else {}}
+
+
 def receive(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
     from gnsq_like.spark.options import SourceOptions, parse_options
     from gnsq_like.spark.source.driver import Driver
@@ -279,8 +382,6 @@ def drained(arguments: argparse.Namespace, frame: Any, directory: str, nsqd: Nsq
     writer = frame.writeStream.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True)
     if arguments.run == "parquet":
         query = writer.format("parquet").option("path", f"{directory}/out").start()
-    elif arguments.run == "delta":
-        query = writer.foreachBatch(delta(f"file://{directory}/out")).start()
     else:
         query = writer.format("noop").start()
     while query.isActive and not (query.lastProgress or {}).get("numInputRows"):
@@ -292,19 +393,6 @@ def drained(arguments: argparse.Namespace, frame: Any, directory: str, nsqd: Nsq
     after |= cpu_seconds(nsqd)
     result = warm(arguments, query)
     return {**result, "cpu": per_message(before, after, result["rows"])}
-
-
-def delta(url: str) -> Callable[[Any, int], None]:
-    """What writes each batch into this table."""
-    from gnsq_like.spark.tables.committed_table import append
-    from gnsq_like.spark.tables.delta import DeltaLakeTable
-
-    table = DeltaLakeTable(url, {})
-
-    def write(batch: Any, number: int) -> None:
-        append(table, batch, "benchmark", number, datetime.now(UTC))
-
-    return write
 
 
 def warm(arguments: argparse.Namespace, query: Any) -> dict[str, Any]:

@@ -271,10 +271,9 @@ def replay(
 
 def _counts(found: Replayed) -> str:
     """The result of a replay, as the beginning of a sentence."""
-    filtered = f", {found.filtered:,} left out" if found.filtered else ""
     rejected = f", {found.rejected:,} rejected" if found.rejected else ""
-    count = found.messages - found.rejected - found.filtered
-    return f"{count:,} of {found.messages:,} messages{filtered}{rejected} in {found.batches:,} batches"
+    count = found.messages - found.rejected
+    return f"{count:,} of {found.messages:,} messages{rejected} in {found.batches:,} batches"
 
 
 def _time(option: str, text: str) -> datetime:

@@ -48,9 +48,8 @@ def cells(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 def summary(snapshot: Snapshot) -> str:
     """The result of a run, as a line."""
-    filtered = f", {snapshot.filtered:,} left out" if snapshot.filtered else ""
-    written = snapshot.messages - snapshot.rejected - snapshot.filtered
+    written = snapshot.messages - snapshot.rejected
     return (
-        f"{written:,} messages written{filtered} and {snapshot.rejected:,} rejected in "
+        f"{written:,} messages written and {snapshot.rejected:,} rejected in "
         f"{snapshot.batches:,} batches and {snapshot.seconds:.1f} s, {snapshot.rate:,.0f} a second."
     )

@@ -10,9 +10,9 @@ The way of a batch, from nsqd into the table of a pipeline::
     Spark                        writes the plan into its checkpoint: the batch exists
     tasks      source.executor   for each part of the plan: receive, write a segment into the stage, FIN, ..., END
                                  rows come from segments alone, so a part gives the same rows whenever it is read
-    tasks      pipeline.parse    bodies become columns, or a reason for which they are rejected
+    tasks      bodies            bodies become columns, or a reason for which they are rejected
+    tasks      pipeline.writing  files that belong to no table yet, and a report of them
     driver     pipeline.batches  the table, then rejected messages and dead letters, then metrics:
-    tasks      tables, sink        files that belong to no table yet, and messages
     driver     tables              one commit, with the batch's number; a directory of the batch for plain Parquet
     Spark                        notes in its checkpoint that the batch is done
     driver     source.driver     with the next batch: removes this one from the stage

@@ -305,7 +305,8 @@ class SourceOptions:
     timestamp_unit: str = option(choice("s", "ms", "us", "ns"), "s")
     #: Whether ``raw`` has the bytes of all bodies, and not only of those that do not fit the schema.
     keep_raw: bool = option(boolean, False)
-    #: The schema and the unit of single topics, by the topic in lower case, as Spark passes it.
+    #: The schema and the unit of single topics, by the topic in lower case, as Spark passes it. With an empty schema,
+    #: the topic's bodies are bytes.
     schemas: Mapping[str, str] = field(default_factory=dict, metadata={"prefix": "schema."})
     timestamp_units: Mapping[str, str] = field(default_factory=dict, metadata={"prefix": "timestamp_unit."})
     #: Options of the connections.
@@ -432,7 +433,7 @@ class SourceOptions:
         if self.schema:
             found["body"] = struct_of(self.schema)
         for topic, ddl in self.schemas.items():
-            found[self.body_of(topic)] = struct_of(ddl)
+            found[self.body_of(topic)] = struct_of(ddl) if ddl else "BINARY"
         return found | PARSED if self.is_parsed else found
 
     @property

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.pipeline.destinations import open_table
 from gnsq_like.spark.tables.committed_table import CommittedTable
-from gnsq_like.spark.tables.data_file import DataFile
+from gnsq_like.spark.tables.data_file import DataFile, new_path
 from gnsq_like.spark.tables.parquet_files import FileWriter
 
 Kind = Literal["delta", "iceberg"]
@@ -44,7 +44,7 @@ def rows_of(numbers: Sequence[int], at: datetime = AT) -> list[dict[str, Any]]:
 def write(table: CommittedTable, rows: list[dict[str, Any]], kind: StructType, at: datetime = AT) -> list[DataFile]:
     """Write a file, which no commit has yet."""
     schema = to_arrow_schema(table.stored(kind), timezone="UTC")
-    writer = FileWriter(table.url, at, schema)
+    writer = FileWriter(table.url, new_path(at), schema)
     writer.add(pa.RecordBatch.from_pylist(rows, schema))
     return [writer.close()]
 

@@ -13,25 +13,15 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from gnsq_like.spark.pipeline.config import LimitOptions, Pipeline
-from gnsq_like.spark.pipeline.metrics import CLASSES, COLUMNS, Group, MinuteMetrics, fold
-from gnsq_like.spark.pipeline.paths import batch_name, batch_path
+from gnsq_like.spark.pipeline.counting import as_rows
+from gnsq_like.spark.pipeline.metrics import CLASSES, Group, MinuteMetrics, fold
+from gnsq_like.spark.pipeline.paths import batch_directory, batch_name
 from gnsq_like.spark.source.plan import Depth, Queue
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.spark.watch.live_server import LiveServer
 from gnsq_like.spark.watch.run_status import RunStatus
 
 START = datetime(2026, 11, 21, 13, 59, 50, tzinfo=UTC)
-ARROW = pa.schema(
-    [
-        *[(name, pa.timestamp("us", "UTC")) for name in ("minute", "seen_at", "written_at")],
-        *[(name, pa.int64()) for name in ("batch_number", "messages", "rejected", "bytes", "depth")],
-        *[(f"latency_{name}", pa.float64()) for name in ("min", "p50", "p95", "p99", "max")],
-        ("lag", pa.float64()),
-        *[(name, pa.map_(pa.int32(), pa.int64())) for name in ("attempts", "latencies")],
-        ("topic", pa.string()),
-        ("filtered", pa.int64()),
-    ]
-)
 
 
 def batch(number: int, messages: int = 100, latency: float = 0.5, rejected: int = 0) -> list[MinuteMetrics]:
@@ -52,22 +42,16 @@ def written(directory: Path, *batches: list[MinuteMetrics]) -> Pipeline:
     pipeline = Pipeline(location=str(directory / "a place with 100% #"), source=source, name="a<b")
     for rows in batches:
         name = batch_name("0123-4567-89ab-cdef", rows[0].batch_number)
-        place = Path(batch_path(pipeline.place("metrics"), rows[0].seen_at, name).removeprefix("file://"))
+        place = Path(pipeline.place("metrics").removeprefix("file://"), batch_directory(rows[0].seen_at, name))
         place.mkdir(parents=True)
-        columns = {
-            each: [dict(value) if isinstance(value := getattr(row, each), dict) else value for row in rows]
-            for each in COLUMNS
-        }
-        columns |= {name: [list(each.items()) for each in columns[name]] for name in ("attempts", "latencies")}
-        parquet.write_table(pa.Table.from_pydict(columns, schema=ARROW), place / "part-0.parquet")
+        parquet.write_table(pa.Table.from_batches([as_rows(rows)]), place / "part-0.parquet")
     return pipeline
 
 
 def write_rejected(pipeline: Pipeline, reasons: list[str]) -> None:
     """Write the table of a batch's rejected messages, as far as a report reads it."""
-    place = Path(
-        batch_path(pipeline.place("rejected"), START, batch_name("0123-4567-89ab-cdef", 0)).removeprefix("file://")
-    )
+    directory = batch_directory(START, batch_name("0123-4567-89ab-cdef", 0))
+    place = Path(pipeline.place("rejected").removeprefix("file://"), directory)
     place.mkdir(parents=True)
     seen_at = pa.array([START] * len(reasons), pa.timestamp("us", "UTC"))
     parquet.write_table(pa.table({"reason": reasons, "seen_at": seen_at}), place / "part-0.parquet")

@@ -1,47 +1,42 @@
-"""Writing a batch: its messages are counted, those that fit are written, and the others rejected.
+"""A batch becomes part of its tables: tasks write files and report them, and the driver commits what they report.
 
-If topics have tables of their own, these are written one by one; rejected messages and metrics of all topics follow.
-
-The docstring of the package explains the order, and why a repeated batch writes the same content.
+The archive comes first, then the tables of the topics one by one, then rejected messages and dead letters, and the
+metrics last. The docstring of the package explains why a repeated batch leaves the same content.
 """
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from functools import reduce
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
-
-from gnsq_like.spark.pipeline import metrics, paths
+from gnsq_like.spark.pipeline import counting, metrics, paths
 from gnsq_like.spark.pipeline.config import Pipeline
-from gnsq_like.spark.pipeline.dead_letters import DDL, DescribeRejected
+from gnsq_like.spark.pipeline.dead_letters import PublishingLetters
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
-from gnsq_like.spark.pipeline.metrics import GROWTH, MOST_ATTEMPTS, SHORTEST, Group, MinuteMetrics
+from gnsq_like.spark.pipeline.metrics import Group, MinuteMetrics
 from gnsq_like.spark.pipeline.owners import Owner
-from gnsq_like.spark.pipeline.parse import WHY
 from gnsq_like.spark.pipeline.reachable import check_sink
-from gnsq_like.spark.pipeline.targets import Reading, TableWriter, Target, Targets
-from gnsq_like.spark.pipeline.transform import PART, Transform, is_of_data, key_of
-from gnsq_like.spark.sink import Publishing
+from gnsq_like.spark.pipeline.selecting import data_error
+from gnsq_like.spark.pipeline.source import is_reports
+from gnsq_like.spark.pipeline.table_writer import TableWriter, place
+from gnsq_like.spark.pipeline.writing import Report, Writing, WritingPlan
+from gnsq_like.spark.tables.data_file import DataFile, drop_files, hidden_path, time_of
+from gnsq_like.spark.tables.parquet_files import FileWriter
 from gnsq_like.spark.tasks import run_in_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Smaller batches do not show whether a schema is wrong.
 LEAST_TO_JUDGE = 100
-#: The columns that are kept beside the body.
-KEPT = ("id", "timestamp", "attempts", "topic", "channel", "nsqd_address", "seen_at")
 #: Seconds that a batch waits for the id of its query: it may begin before start() has returned.
 _PATIENCE = 60.0
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +56,11 @@ class WrittenBatch:
         """The number of rejected messages."""
         return sum(row.rejected for row in self.rows)
 
-    @property
-    def filtered(self) -> int:
-        """The number of messages of which the transformation left nothing."""
-        return sum(row.filtered for row in self.rows)
-
-
-@dataclass(frozen=True)
-class _Written:
-    """What a transformation has made of the messages of a table."""
-
-    #: The messages that have rows, by topic and minute.
-    left: Counter[tuple[str, int]] = field(default_factory=Counter)
-    #: Those for which it fails (``transform.key_of``), with the reason of each.
-    refused: dict[str, str] = field(default_factory=dict)
-
 
 class BatchWriter:
-    """A function for ``foreachBatch``.
+    """A function for ``foreachBatch``: of reports, or of rows that are to be written.
 
+    :param plan: that of the tasks
     :param depth: returns how many messages wait in nsqd now, or None if that is not known
     :param on_written: called after each batch, in a thread of Spark
     :param owner: whose tables must be; None for anybody's
@@ -88,14 +69,15 @@ class BatchWriter:
     def __init__(
         self,
         pipeline: Pipeline,
+        plan: WritingPlan,
         depth: Callable[[], int | None],
         on_written: Callable[[WrittenBatch], None],
         owner: Owner | None = None,
     ) -> None:
-        self._owner = owner
         self._pipeline = pipeline
-        self._targets = Targets(pipeline)
-        #: By the topic; None for all.
+        self._plan = plan
+        self._owner = owner
+        #: By the topic; None for one that all topics share.
         self._tables: dict[str | None, TableWriter] = {}
         self._depth = depth
         self._on_written = on_written
@@ -106,12 +88,9 @@ class BatchWriter:
 
     def check(self, spark: SparkSession) -> None:
         """Raise InvalidOption if readers could not read one of the tables once it has new rows."""
-        for target in self._targets.known():
-            self._table(target, spark).check(spark)
-        # Also for topics that are not known yet.
-        schema = self._targets.readings[-1].schema
-        if self._pipeline.transform:
-            Transform(self._pipeline.transform).check(spark, schema, KEPT)
+        named = [of.topic for of in self._pipeline.source_options.named]
+        for topic in named if self._pipeline.is_by_topic else [None]:
+            self._table(topic).check(spark)
 
     def belongs_to(self, query_id: str) -> None:
         """Set the query of the batches; its id stays the same as long as its checkpoint exists."""
@@ -122,207 +101,107 @@ class BatchWriter:
         try:
             if not self._is_named.wait(_PATIENCE):
                 raise PipelineFailed("Spark has not started the query of a batch")
-            self._write(rows, number)
+            self._commit(rows.sparkSession, self._reports(rows), number)
         except Exception as exc:
-            self.failure = exc
+            said = data_error(exc)
+            self.failure = PipelineFailed(said) if said else exc
             # Not the whole text: when Spark stops a query, it searches the error with a regular expression, which
             # overflows Java's stack for long texts from py4j.
-            raise PipelineFailed(sentence(exc, self._pipeline.location)) from None
+            raise PipelineFailed(sentence(self.failure, self._pipeline.location)) from None
 
-    def _write(self, rows: DataFrame, number: int) -> None:
-        spark = rows.sparkSession
-        paths.settle(spark)
-        parsed = batch = self._targets.parse(rows).persist(StorageLevel.DISK_ONLY)
+    def _reports(self, rows: DataFrame) -> list[Report]:
+        """What the tasks have done."""
+        if is_reports(rows):
+            return [pickle.loads(each[0]) for each in rows.collect()]
+        return run_in_tasks(rows, partial(Writing, self._plan))
+
+    def _commit(self, spark: SparkSession, reports: Sequence[Report], number: int) -> None:
+        groups = [group for report in reports for group in report.groups]
+        if not groups:
+            return
+        files: dict[tuple[str, str | None], list[DataFile]] = {}
+        for report in reports:
+            for what, topic, file in report.files:
+                files.setdefault((what, topic), []).append(file)
         try:
-            seen_at, groups = count(batch)
-            if seen_at is None:
-                return
-            shares = self._shares(groups)
-            for target, (messages, rejected) in shares:
-                self._judge(batch, target, messages, rejected)
-            if self._pipeline.archive:
-                paths.write_parquet(batch.select("body", *KEPT), self._path("archive", seen_at, number))
-            left: Counter[tuple[str, int]] = Counter()
-            refused: dict[str, str] = {}
-            for target, (messages, rejected) in shares:
-                found = self._write_table(batch, target, number, seen_at, messages - rejected)
-                left += found.left
-                refused |= found.refused
-            if refused:
-                reasons = F.create_map(*[F.lit(each) for item in refused.items() for each in item])
-                batch = batch.withColumn(WHY, F.coalesce(WHY, reasons[key_of()]))
-                _, groups = count(batch)
-            self._write_rejected(batch, number, seen_at, sum(each.messages for each in groups if not each.fits))
-            made = metrics.fold(
-                groups,
-                batch_number=number,
-                seen_at=seen_at,
-                written_at=datetime.now(UTC),
-                depth=self._depth(),
-                filtered=self._filtered(groups, left),
-            )
-            table = spark.createDataFrame([metrics.row_of(row) for row in made], metrics.DDL)
-            paths.write_parquet(table.coalesce(1), self._path("metrics", seen_at, number))
-        finally:
-            parsed.unpersist()
+            self._judge(groups, reports)
+        except PipelineFailed:
+            for (what, topic), each in files.items():
+                drop_files(self._own(topic).place(what), each)
+            raise
+        seen_at = time_of(max(report.seen_us for report in reports))
+        if self._pipeline.archive:
+            self._place("archive", files.get(("archive", None), []), seen_at, number)
+        for topic in sorted({self._topic(group.topic) for group in groups}, key=str):
+            self._table(topic).write(spark, files.get(("data", topic), []), self._query_id, number, seen_at)
+        rejected = files.get(("rejected", None), [])
+        self._place("rejected", rejected, seen_at, number)
+        if rejected:
+            self._publish_letters(spark, seen_at, number)
+        made = metrics.fold(
+            groups, batch_number=number, seen_at=seen_at, written_at=datetime.now(UTC), depth=self._depth()
+        )
+        self._place("metrics", [_written(self._pipeline.place("metrics"), made)], seen_at, number)
         self._on_written(WrittenBatch(number, made))
 
-    def _path(self, table: str, seen_at: datetime, number: int) -> str:
-        return paths.batch_path(self._pipeline.place(table), seen_at, paths.batch_name(self._query_id, number))
+    def _topic(self, topic: str) -> str | None:
+        """The topic whose table a message goes to; None for one that all topics share."""
+        return topic if self._pipeline.is_by_topic else None
 
-    def _table(self, target: Target, spark: SparkSession) -> TableWriter:
-        """The writer of a target's table. Raises InvalidOption if its transformation cannot be used."""
-        if target.topic not in self._tables:
-            schema = target.reading.schema
-            if target.transform is not None:
-                schema = target.transform.check(spark, schema, KEPT)
-            self._tables[target.topic] = TableWriter(target.pipeline, schema, self._owner)
-        return self._tables[target.topic]
+    def _own(self, topic: str | None) -> Pipeline:
+        return self._pipeline if topic is None else self._pipeline.for_topic(topic)
 
-    def _write_table(self, batch: DataFrame, target: Target, number: int, seen_at: datetime, count: int) -> _Written:
-        """Write what fits."""
-        writer = self._table(target, batch.sparkSession)
-        fitting = batch.where(F.col(WHY).isNull() & target.rows)
-        rows = fitting.select(F.col(target.reading.column).alias("body"), *KEPT)
-        if target.transform is None:
-            writer.write(rows, self._query_id, number, seen_at, count)
-            return _Written()
-        made, done = self._transformed(rows, target, target.transform)
-        try:
-            writer.write(made, self._query_id, number, seen_at, done.left.total())
-        finally:
-            made.unpersist()
-        return done
+    def _table(self, topic: str | None) -> TableWriter:
+        if topic not in self._tables:
+            body = self._plan.target(topic or "").bodies.after if topic else self._plan.bodies[None].after
+            self._tables[topic] = TableWriter(self._own(topic), body, self._owner)
+        return self._tables[topic]
 
-    def _transformed(self, rows: DataFrame, target: Target, transform: Transform) -> tuple[DataFrame, _Written]:
-        """The rows that the transformation makes, kept by Spark, without the messages for which it fails."""
+    def _place(self, what: str, files: Sequence[DataFile], seen_at: datetime, number: int) -> None:
+        place(self._pipeline.place(what), files, self._directory(seen_at, number))
 
-        def made_of(rows: DataFrame) -> DataFrame:
-            return transform.apply(rows, target.reading.schema, KEPT)
+    def _directory(self, seen_at: datetime, number: int) -> str:
+        return paths.batch_directory(seen_at, paths.batch_name(self._query_id, number))
 
-        refused: dict[str, str] = {}
-        while True:
-            made = made_of(rows).persist(StorageLevel.DISK_ONLY)
-            try:
-                of_messages = made.where(F.col(PART) == 0).groupBy("topic", _minute().alias("minute"))
-                left = Counter({(row["topic"], row["minute"]): row["count"] for row in of_messages.count().collect()})
-            except Exception as exc:
-                made.unpersist()
-                if refused or not is_of_data(exc):
-                    raise
-                refused = transform.refused(rows, made_of, exc)
-                rows = rows.where(~key_of().isin(*refused))
-            else:
-                return made, _Written(left, refused)
-
-    def _filtered(self, groups: list[Group], left: Counter[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The messages of which a transformation left nothing, by topic and minute."""
-        filtered: Counter[tuple[str, int]] = Counter()
-        for group in groups:
-            if group.fits and self._targets.of(group.topic).transform is not None:
-                filtered[group.topic, group.minute] += group.messages
-        return {key: messages - left[key] for key, messages in filtered.items()}
-
-    def _shares(self, groups: list[Group]) -> list[tuple[Target, tuple[int, int]]]:
-        """The targets of the batch's topics, each with the number of its messages, and of rejected ones."""
-        shares: dict[str | None, tuple[Target, tuple[int, int]]] = {}
-        for group in sorted(groups, key=lambda group: group.topic):
-            target = self._targets.of(group.topic)
-            _, (messages, rejected) = shares.get(target.topic, (target, (0, 0)))
-            rejected += 0 if group.fits else group.messages
-            shares[target.topic] = (target, (messages + group.messages, rejected))
-        return list(shares.values())
-
-    def _judge(self, batch: DataFrame, target: Target, messages: int, rejected: int) -> None:
+    def _judge(self, groups: Iterable[Group], reports: Iterable[Report]) -> None:
         """Raise PipelineFailed if so many messages are rejected that the schema must be wrong."""
-        if messages < LEAST_TO_JUDGE or rejected <= target.pipeline.limit_options.stop_above * messages:
-            return
-        described = self._described(batch.where(F.col(WHY).isNotNull() & target.rows).limit(1000), target.reading)
-        why, _ = max(
-            ((row["reason"], row["count"]) for row in described.groupBy("reason").count().collect()),
-            key=lambda each: each[1],
-        )
-        is_named = target.topic in self._pipeline.topics
-        schema, limit = (f"topics.{target.topic}",) * 2 if is_named else ("parse", "limits")
-        which = "a batch" if target.topic is None else f"topic {target.topic} in a batch"
-        raise PipelineFailed(
-            f"the schema must be wrong: {rejected} of {messages} messages of {which} do not fit it, mostly because "
-            f"{why}. Nothing of the batch was written: correct {schema}.schema and start again, or raise "
-            f"{limit}.stop_above to reject them"
-        )
+        counts: dict[str | None, list[int]] = {}
+        for group in groups:
+            found = counts.setdefault(self._topic(group.topic), [0, 0])
+            found[0] += group.messages
+            found[1] += 0 if group.fits else group.messages
+        for topic, (messages, rejected) in sorted(counts.items(), key=str):
+            if messages < LEAST_TO_JUDGE or rejected <= self._own(topic).limit_options.stop_above * messages:
+                continue
+            reasons: Counter[str] = Counter()
+            for report in reports:
+                for (of, reason), count in report.reasons.items():
+                    reasons[reason] += count if self._topic(of) == topic else 0
+            [(why, _)] = reasons.most_common(1)
+            schema, limit = (f"topics.{topic}",) * 2 if topic in self._pipeline.topics else ("parse", "limits")
+            which = "a batch" if topic is None else f"topic {topic} in a batch"
+            raise PipelineFailed(
+                f"the schema must be wrong: {rejected} of {messages} messages of {which} do not fit it, mostly because "
+                f"{why}. Nothing of the batch was written: correct {schema}.schema and start again, or raise "
+                f"{limit}.stop_above to reject them"
+            )
 
-    def _write_rejected(self, batch: DataFrame, number: int, seen_at: datetime, count: int) -> None:
-        path = self._path("rejected", seen_at, number)
-        if not count:
-            # An earlier attempt may have written there, with another schema.
-            paths.remove(batch.sparkSession, path)
-            return
-        rejected = [
-            self._described(batch.where(F.col(WHY).isNotNull() & each.rows), each) for each in self._targets.readings
-        ]
-        described = reduce(lambda one, other: one.unionByName(other), rejected)
-        paths.write_parquet(described.drop("letter"), path)
+    def _publish_letters(self, spark: SparkSession, seen_at: datetime, number: int) -> None:
         options = self._pipeline.sink_options
-        if options is not None:
-            check_sink(options)  # Spark's tasks would try for minutes
-            run_in_tasks(described.select(F.col("letter").alias("body")), lambda schema: Publishing(options))
-
-    def _described(self, rows: DataFrame, reading: Reading) -> DataFrame:
-        """Rejected rows with the reason and the dead letter of each."""
-        options = self._pipeline.sink_options
-        most = options.longest_body if options is not None else 2**31
-        describing = DescribeRejected(reading.schema, most, self._pipeline.place("rejected"))
-        describe = F.udf(describing, DDL, useArrow=False)
-        described = describe(
-            "id",
-            "body",
-            F.unix_micros("timestamp"),
-            "attempts",
-            "topic",
-            "channel",
-            "nsqd_address",
-            F.unix_micros("seen_at"),
-            WHY,
-        )
-        return rows.select("body", *KEPT, described.alias("described")).select("body", *KEPT, "described.*")
+        if options is None:
+            return
+        check_sink(options)  # Spark's tasks would try for minutes
+        rejected = self._pipeline.place("rejected")
+        rows = spark.read.parquet(f"{rejected}/{self._directory(seen_at, number)}")
+        run_in_tasks(rows, lambda schema: PublishingLetters(options, rejected))
 
 
-def count(batch: DataFrame) -> tuple[datetime | None, list[Group]]:
-    """When the batch began (None if it is empty), and its messages in groups."""
-    # In microseconds, since the type of a timestamp difference depends on settings.
-    published, seen = F.unix_micros("timestamp"), F.unix_micros("seen_at")
-    latency = seen - published
-    keys = {
-        "minute": _minute(),
-        "attempts": F.least(F.col("attempts"), F.lit(MOST_ATTEMPTS)),
-        "latency_class": _class_of(latency),
-        "fits": F.col(WHY).isNull(),
-        "topic": F.col("topic"),
-    }
-    counted = (
-        batch.groupBy(*[column.alias(name) for name, column in keys.items()])
-        .agg(
-            F.count(F.lit(1)).alias("messages"),
-            F.sum(F.octet_length("body")).alias("bytes"),
-            F.min(latency).alias("shortest_us"),
-            F.max(latency).alias("longest_us"),
-            F.max(seen).alias("seen_us"),
-        )
-        .collect()
-    )
-    if not counted:
-        return None, []
-    values = [row.asDict() for row in counted]
-    seen_us = max(row.pop("seen_us") for row in values)
-    return _EPOCH + timedelta(microseconds=seen_us), [Group(**row) for row in values]
-
-
-def _minute() -> Column:
-    """The minute of a message's publish, as seconds since the epoch."""
-    return F.floor(F.unix_micros("timestamp") / 60_000_000) * 60
-
-
-def _class_of(latency_us: Column) -> Column:
-    """``metrics.CLASSES.index`` in Spark."""
-    steps = F.log(latency_us / (SHORTEST * 1e6)) / F.log(F.lit(GROWTH))
-    return F.when(latency_us < SHORTEST * 1e6, 0).otherwise(1 + F.floor(steps)).cast("int")
+def _written(table: str, rows: Sequence[MinuteMetrics]) -> DataFile:
+    """A file of metrics."""
+    batch = counting.as_rows(rows)
+    writer = FileWriter(table, hidden_path(), batch.schema)
+    try:
+        writer.add(batch)
+        return writer.close()
+    finally:
+        writer.drop()

@@ -45,7 +45,9 @@ def check_topics(topics: Mapping[str, Mapping[str, Any]]) -> None:
                 raise InvalidOption(f"topics.{topic}.{key}", value, f"there is no such key{hint}")
         transform = given.get("transform", {})
         if not isinstance(transform, Mapping):
-            raise InvalidOption(f"topics.{topic}.transform", transform, "it must be a table with sql or function")
+            raise InvalidOption(
+                f"topics.{topic}.transform", transform, "it must be a table with select, where or function"
+            )
         check_given(transform, f"topics.{topic}.transform")
 
 

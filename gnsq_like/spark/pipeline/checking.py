@@ -95,7 +95,9 @@ def _function(pipeline: Pipeline) -> str:
 
 
 def _table(pipeline: Pipeline) -> str:
-    check_table(pipeline, schema_of(pipeline.schema) if pipeline.schema else None)
+    from pyspark.sql.types import BinaryType
+
+    check_table(pipeline, schema_of(pipeline.schema) if pipeline.schema else BinaryType())
     return pipeline.format
 
 
@@ -132,11 +134,13 @@ def _spark(pipeline: Pipeline) -> str:
     from gnsq_like.spark.pipeline.batches import BatchWriter
     from gnsq_like.spark.pipeline.owners import Owner
     from gnsq_like.spark.pipeline.run import session_for
+    from gnsq_like.spark.pipeline.selecting import stream_of
 
     try:
         with session_for(pipeline, None, "local[1]", "OFF") as session:
             owner = Owner(pipeline.place("checkpoint"))
-            BatchWriter(pipeline, lambda: None, lambda _: None, owner=owner).check(session)
+            _, plan = stream_of(pipeline, session)
+            BatchWriter(pipeline, plan, lambda: None, lambda _: None, owner=owner).check(session)
     except JavaNotFound as exc:
         return f"not checked: {exc}"
     return "ok"

@@ -18,7 +18,7 @@ from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.spark.options import SourceOptions, duration, duration_from, number, option, parse_options, size
 from gnsq_like.spark.pipeline.by_topic import OF_FORMAT, check_topics, of_one, options_of, place_of, with_topics
-from gnsq_like.spark.pipeline.transform import check_given
+from gnsq_like.spark.pipeline.transform import KEPT, check_given
 from gnsq_like.spark.sink import SinkOptions
 
 
@@ -126,8 +126,8 @@ class Pipeline:
     table_by_topic: bool = False
     #: The fields of the JSON objects, as Spark's DDL; "" to keep the bodies as they are.
     schema: str = ""
-    #: What is done to each message between its parsing and the table: "sql" or "function" (``transform``).
-    transform: Mapping[str, str] = field(default_factory=dict)
+    #: What is done to each message between its parsing and the table: "select", "where", "function" (``transform``).
+    transform: Mapping[str, Any] = field(default_factory=dict)
     #: Options of the sink for rejected messages; if empty, these are only kept in ``rejected``.
     dead_letters: Mapping[str, str] = field(default_factory=dict)
     #: The unit of numbers in TIMESTAMP fields, which count from 1970: "s", "ms", "us" or "ns".
@@ -270,6 +270,26 @@ class Pipeline:
         return given
 
     @property
+    def parsed_options(self) -> SourceOptions:
+        """The source's options for rows whose bodies it parses. Raises InvalidOption."""
+        return _parsed(SourceOptions, self.parsed_given, "source")
+
+    @property
+    def parsed_given(self) -> dict[str, str]:
+        """These options as they are passed to Spark. Each topic with settings of its own has its own bodies."""
+        given = {**self.source_given, "timestamp_unit": self.timestamp_unit}
+        if self.schema:
+            given["schema"] = self.schema
+        for topic in self.topics:
+            own = self.for_topic(topic)
+            if (own.schema, own.timestamp_unit) != (self.schema, self.timestamp_unit):
+                given |= {f"schema.{topic}": own.schema, f"timestamp_unit.{topic}": own.timestamp_unit}
+        options = _parsed(SourceOptions, given, "source")
+        bodies = ["body", *map(options.body_of, self.topics)]
+        columns = [*KEPT, "size", *dict.fromkeys(bodies), *(["raw", "reason"] if options.is_parsed else [])]
+        return {**given, "columns": ",".join(columns), "keep_raw": str(bool(self.archive)).lower()}
+
+    @property
     def sink_options(self) -> SinkOptions | None:
         """The dead letters' options, read; None if there are none. Raises InvalidOption."""
         if not self.dead_letters:
@@ -325,7 +345,9 @@ def _values(path: str, found: Mapping[str, object], directory: Path) -> dict[str
     values: dict[str, Any] = {}
     flat = {each.name: each for each in fields(Pipeline) if each.name not in {*_TABLES, *_PARSE, "topics"}}
     for name, value in found.items():
-        if name in _TABLES:
+        if name == "transform":
+            values[name] = dict(_table(name, value))
+        elif name in _TABLES:
             values[name] = {key: _text(f"{name}.{key}", each) for key, each in _flattened(name, value)}
         elif name == "parse":
             _only(path, "parse.", table := _table(name, value), _PARSE)
@@ -413,10 +435,8 @@ def _parsed(cls: type[_Options], given: Mapping[str, str], table: str) -> _Optio
 def _check_columns(options: SourceOptions) -> None:
     if options.is_parsed:
         raise InvalidOption("source.schema", options.schema, "give parse.schema, or the schema of [topics.NAME]")
-    missing = {"id", "body", "timestamp", "attempts", "topic", "channel", "nsqd_address"} - set(options.column_types)
-    if missing:
-        reason = f"the pipeline needs all of the usual columns; {', '.join(sorted(missing))} is missing"
-        raise InvalidOption("source.columns", ",".join(options.columns), reason)
+    if options.columns:
+        raise InvalidOption("source.columns", ",".join(options.columns), "the pipeline chooses the columns itself")
 
 
 def _check_place(name: str, value: str) -> None:

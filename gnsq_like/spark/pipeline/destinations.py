@@ -13,7 +13,7 @@ from gnsq_like.spark.pipeline.config import FORMATS, Pipeline
 from gnsq_like.spark.tables.committed_table import CommittedTable
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType
 
 
 def table_of(pipeline: Pipeline) -> CommittedTable | None:
@@ -26,8 +26,8 @@ def table_of(pipeline: Pipeline) -> CommittedTable | None:
     )
 
 
-def check_table(pipeline: Pipeline, schema: StructType | None) -> None:
-    """Raise InvalidOption if the table has another format, or readers could not read it once it has this schema.
+def check_table(pipeline: Pipeline, body: DataType) -> None:
+    """Raise InvalidOption if the table has another format, or readers could not read it with bodies of this type.
 
     For a table of plain Parquet files, ``kept_schema.check_kept`` does the second, in Spark's file systems.
 
@@ -38,14 +38,12 @@ def check_table(pipeline: Pipeline, schema: StructType | None) -> None:
     columns = table.columns() if table is not None else None
     if columns is None:
         return
-    from pyspark.sql.types import BinaryType
-
     from gnsq_like.spark.pipeline.kept_schema import BODY, refuse_change
     from gnsq_like.spark.tables.columns import added_in_map
 
     if BODY not in columns.names:
         raise InvalidOption("data", pipeline.place("data"), "the table there was not made by a pipeline")
-    old, new = columns[BODY].dataType, schema or BinaryType()
+    old, new = columns[BODY].dataType, body
     refuse_change(old, new, pipeline.place("data"), pipeline.schema, widens=pipeline.format == "iceberg")
     added = added_in_map(old, new) if pipeline.format == "delta" else None
     if added is not None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
     ByteType,
     DataType,
     DecimalType,
@@ -41,16 +40,15 @@ _DIRECTORY = "_schema"
 BODY = "body"
 
 
-def check_kept(spark: SparkSession, table: str, schema: StructType | None, ddl: str) -> None:
-    """Raise InvalidOption if readers could not read the table once it is written with this schema.
+def check_kept(spark: SparkSession, table: str, body: DataType, ddl: str) -> None:
+    """Raise InvalidOption if readers could not read the table once it is written with bodies of this type.
 
-    :param schema: that of the bodies; None if they are kept as they are
     :param ddl: the schema as it is in the configuration
     """
     old = _kept(spark, table)
     if old is None:
         return
-    refuse_change(old, schema or BinaryType(), table, ddl)
+    refuse_change(old, body, table, ddl)
 
 
 def refuse_change(old: DataType, new: DataType, table: str, ddl: str, *, widens: bool = False) -> None:
@@ -68,13 +66,12 @@ def refuse_change(old: DataType, new: DataType, table: str, ddl: str, *, widens:
         )
 
 
-def keep(spark: SparkSession, table: str, schema: StructType | None) -> None:
+def keep(spark: SparkSession, table: str, body: DataType) -> None:
     """Keep the schema with the table, unless it is the last one there."""
-    kind = schema or BinaryType()
-    if _kept(spark, table) == kind:
+    if _kept(spark, table) == body:
         return
     number = max(_numbers(spark, table), default=0) + 1
-    content = StructType([StructField(BODY, kind)]).jsonValue()
+    content = StructType([StructField(BODY, body)]).jsonValue()
     paths.write_text(spark, _file(table, number), json.dumps({"format": 1, "schema": content}, indent=2))
 
 

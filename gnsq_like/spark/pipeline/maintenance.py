@@ -25,7 +25,7 @@ from gnsq_like.spark.pipeline.config import TableOptions
 from gnsq_like.spark.pipeline.destinations import table_of
 from gnsq_like.spark.pipeline.owners import care_claimed
 from gnsq_like.spark.tables.committed_table import Care
-from gnsq_like.spark.tables.data_file import TableError, directories, file_system, hour_of
+from gnsq_like.spark.tables.data_file import TableError, clean, directories, file_system, hour_of, is_hidden
 
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline.config import Pipeline
@@ -55,11 +55,15 @@ def maintain_tables(
                     yield f"{name}: {line}"
             except TableError as exc:
                 failed = exc
-        for what, keep in options.hours_kept.items():
+        for what in ("rejected", "metrics", "archive"):
             if what == "archive" and not pipeline.archive:
                 continue
             try:
-                for line in _drop_hours(pipeline.place(what), _full_hour(now - timedelta(seconds=keep)), stop):
+                if what in options.hours_kept:
+                    first = _full_hour(now - timedelta(seconds=options.hours_kept[what]))
+                    for line in _drop_hours(pipeline.place(what), first, stop):
+                        yield f"{what}: {line}"
+                for line in _drop_hidden(pipeline.place(what), now):
                     yield f"{what}: {line}"
             except TableError as exc:
                 failed = exc
@@ -84,8 +88,17 @@ def _care_of_data(pipeline: Pipeline, options: TableOptions, now: datetime, stop
         keep_versions = None if options.keep_versions is None else timedelta(seconds=options.keep_versions)
         compact_before = now - timedelta(seconds=options.compact_after)
         yield from table.maintain(Care(now, keep_from, keep_versions, compact_before, options.target_size, stop))
-    elif keep_from is not None:
+        return
+    if keep_from is not None:
         yield from _drop_hours(pipeline.place("data"), keep_from, stop)
+    yield from _drop_hidden(pipeline.place("data"), now)
+
+
+def _drop_hidden(place: str, now: datetime) -> Iterator[str]:
+    """Remove the files of killed tasks and drivers."""
+    removed = clean(place, is_hidden, set, now)
+    if removed:
+        yield f"{len(removed)} files removed that were never part of the table"
 
 
 def _full_hour(at: datetime) -> datetime:

@@ -1,9 +1,10 @@
-"""The metrics of a batch: rows of (batch, topic, minute), from counts that Spark makes.
+"""The metrics of a batch: rows of (batch, topic, minute), from counts that tasks make.
 
-Spark counts messages by topic, by the minute of their publish, by attempts, and by a class of their latency. That gives
-few rows for a batch of any size, and :func:`fold` makes the table's rows from them. Percentiles come from the classes:
-each spans 5 %, and classes of several batches can be added, which percentiles cannot. So the table keeps the classes
-beside the percentiles, and a report over any time is as exact as one over a batch.
+Tasks count messages by topic, by the minute of their publish, by attempts, and by a class of their latency
+(``counting``). That gives few groups for a batch of any size, and :func:`fold` makes the table's rows from them.
+Percentiles come from the classes: each spans 5 %, and classes of several batches can be added, which percentiles
+cannot. So the table keeps the classes beside the percentiles, and a report over any time is as exact as one over a
+batch.
 
 Latency is the time from a message's publish, by its nsqd's clock, to ``seen_at``, the start of its batch by the
 driver's clock. A message that was deferred or requeued keeps the time of its publish, so its latency is long, and its
@@ -30,17 +31,10 @@ percentile = CLASSES.quantile
 #: Messages with this many attempts or more are counted together.
 MOST_ATTEMPTS = 20
 
-#: The table's columns, as Spark's DDL; the names are MinuteMetrics' fields.
-DDL = (
-    "minute TIMESTAMP, batch_number BIGINT, seen_at TIMESTAMP, written_at TIMESTAMP, messages BIGINT, rejected BIGINT, "
-    "bytes BIGINT, latency_min DOUBLE, latency_p50 DOUBLE, latency_p95 DOUBLE, latency_p99 DOUBLE, latency_max DOUBLE, "
-    "lag DOUBLE, depth BIGINT, attempts MAP<INT, BIGINT>, latencies MAP<INT, BIGINT>, topic STRING, filtered BIGINT"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Messages of a batch that are alike, as Spark counts them."""
+    """Messages of a batch that are alike."""
 
     #: Seconds since the epoch at which their minute begins.
     minute: int
@@ -66,7 +60,7 @@ class MinuteMetrics:
     seen_at: datetime
     #: When its rows were written.
     written_at: datetime
-    #: All messages, and how many of them were rejected. The others are in the table, but for the filtered ones.
+    #: All messages, and how many of them were rejected.
     messages: int
     rejected: int
     #: Bytes of bodies.
@@ -85,8 +79,6 @@ class MinuteMetrics:
     #: Messages by the class of their latency (``CLASSES``).
     latencies: Mapping[int, int] = field(default_factory=dict)
     topic: str = ""
-    #: Messages that fit, and of which the transformation left nothing.
-    filtered: int = 0
 
 
 COLUMNS = tuple(each.name for each in fields(MinuteMetrics))
@@ -99,12 +91,8 @@ def fold(
     seen_at: datetime,
     written_at: datetime,
     depth: int | None,
-    filtered: Mapping[tuple[str, int], int] = {},
 ) -> list[MinuteMetrics]:
-    """The table's rows of a batch, by topic and minute; the batch has at least one message.
-
-    :param filtered: messages of which the transformation left nothing, by topic and minute
-    """
+    """The table's rows of a batch, by topic and minute; the batch has at least one message."""
     by_minute: dict[tuple[str, int], list[Group]] = {}
     for group in groups:
         by_minute.setdefault((group.topic, group.minute), []).append(group)
@@ -115,7 +103,7 @@ def fold(
         "lag": min(group.shortest_us for each in by_minute.values() for group in each) / 1e6,
         "depth": depth,
     }
-    return [_row(*key, by_minute[key], {**common, "filtered": filtered.get(key, 0)}) for key in sorted(by_minute)]
+    return [_row(*key, by_minute[key], common) for key in sorted(by_minute)]
 
 
 def _row(topic: str, minute: int, groups: list[Group], common: Mapping[str, Any]) -> MinuteMetrics:
@@ -143,8 +131,3 @@ def _row(topic: str, minute: int, groups: list[Group], common: Mapping[str, Any]
         topic=topic,
         **common,
     )
-
-
-def row_of(metrics: MinuteMetrics) -> tuple[Any, ...]:
-    """The row of the table."""
-    return tuple(getattr(metrics, name) for name in COLUMNS)

@@ -1,4 +1,4 @@
-"""The directories of a batch, which belong to it alone and which it overwrites.
+"""The directories of a batch, which belong to it alone, and Spark's file systems.
 
 ::
 
@@ -8,7 +8,7 @@ Date and hour are those of ``seen_at``, in UTC: when the pipeline received the m
 So a batch has one directory, an hour that is over never changes, and no message is too late. The query's id is in the
 name because a query with a new checkpoint counts its batches from 0 again.
 
-Files are accessed through Spark's own file systems, so a table can be wherever Spark can write.
+What belongs to the checkpoint, and small notes beside tables, are accessed through Spark's own file systems.
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gnsq_like.spark.tables.data_file import hour_directory
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-#: How times are written: by default as INT96, which other readers take without the time zone, or not at all.
-_TIMES = "spark.sql.parquet.outputTimestampType"
-#: Of a key that a map has twice, the last one counts: by default, it is an error, and would end the run.
-_KEYS = "spark.sql.mapKeyDedupPolicy"
+    from pyspark.sql import SparkSession
 
 #: How many characters of the query's id are in a batch's name.
 _ID_LENGTH = 12
@@ -35,22 +30,9 @@ def batch_name(query_id: str, number: int) -> str:
     return f"{query_id.replace('-', '')[:_ID_LENGTH]}-{number:06d}"
 
 
-def batch_path(table: str, seen_at: datetime, batch: str) -> str:
-    """The directory of a batch in a table."""
-    return f"{table}/{hour_directory(seen_at)}/batch={batch}"
-
-
-def settle(spark: SparkSession) -> None:
-    """Change the settings of the session of a query, which is a copy of its user's, to what batches need."""
-    if spark.conf.get(_TIMES) == "INT96":
-        spark.conf.set(_TIMES, "TIMESTAMP_MICROS")
-    spark.conf.set(_KEYS, "LAST_WIN")
-
-
-def write_parquet(rows: DataFrame, directory: str) -> None:
-    """Replace the content of a directory by these rows."""
-    settle(rows.sparkSession)
-    rows.write.mode("overwrite").option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(directory)
+def batch_directory(seen_at: datetime, batch: str) -> str:
+    """The directory of a batch, relative to a table."""
+    return f"{hour_directory(seen_at)}/batch={batch}"
 
 
 def remove(spark: SparkSession, directory: str) -> None:

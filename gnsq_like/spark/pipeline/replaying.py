@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from gnsq_like.errors import InvalidOption, NSQError
 from gnsq_like.spark import register
-from gnsq_like.spark.options import parse_options
+from gnsq_like.spark.options import ddl_of, parse_options
 from gnsq_like.spark.pipeline import paths
 from gnsq_like.spark.pipeline.by_topic import options_of
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.run import check_settings, session_for
-from gnsq_like.spark.pipeline.transform import first_line
+from gnsq_like.spark.pipeline.selecting import first_line, is_sql, transformed
+from gnsq_like.spark.pipeline.transform import BODY, KEPT
 from gnsq_like.spark.sink import Publishing, SinkOptions
 from gnsq_like.spark.tables.data_file import hour_of
 from gnsq_like.spark.tasks import run_in_tasks
@@ -43,19 +44,13 @@ class Replayed:
     """What a replay has done so far."""
 
     batches: int = 0
-    #: All messages, and how many of them were rejected, or left out by the transformation.
+    #: All messages, and how many of them were rejected.
     messages: int = 0
     rejected: int = 0
-    filtered: int = 0
 
     def plus(self, batch: WrittenBatch) -> Replayed:
         """With one more batch."""
-        return Replayed(
-            self.batches + 1,
-            self.messages + batch.messages,
-            self.rejected + batch.rejected,
-            self.filtered + batch.filtered,
-        )
+        return Replayed(self.batches + 1, self.messages + batch.messages, self.rejected + batch.rejected)
 
 
 def replay(
@@ -154,20 +149,47 @@ class _Into:
     """Writes batches into the new table."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        from gnsq_like.spark.pipeline.batches import BatchWriter
-
+        self._pipeline = pipeline
         self._written: list[WrittenBatch] = []
-        self._writer = BatchWriter(pipeline, lambda: None, self._written.append)
         self._is_committed = pipeline.format != "parquet"
 
     def __call__(self, rows: DataFrame, batch: BatchPlace, replayed: Replayed) -> Replayed:
+        from gnsq_like.spark.pipeline.batches import BatchWriter
+
         # Such a table remembers the last batch of a query, and a replay that is repeated begins before it.
         query_id = f"{batch.query_id}-{batch.number}" if self._is_committed else batch.query_id
-        self._writer.belongs_to(query_id)
-        self._writer(rows.drop("reason"), batch.number)
+        rows = rows.select(*KEPT, BODY)
+        wanted, plan = transformed(parsed(rows, self._pipeline) if is_sql(self._pipeline) else rows, self._pipeline)
+        writer = BatchWriter(self._pipeline, plan, lambda: None, self._written.append)
+        writer.belongs_to(query_id)
+        writer(wanted, batch.number)
         while self._written:
             replayed = replayed.plus(self._written.pop())
         return replayed
+
+
+def parsed(rows: DataFrame, pipeline: Pipeline) -> DataFrame:
+    """Rows with bodies as bytes, as the source would give them with the pipeline's schemas."""
+    from pyspark.sql.functions import arrow_udtf
+    from pyspark.sql.types import StructType
+
+    options = pipeline.parsed_options
+    ddl = ddl_of(options)
+    schema: Any = StructType.fromDDL(ddl)
+
+    class Parse:
+        def eval(self, batch: Any) -> Iterator[Any]:
+            import pyarrow as pa
+
+            from gnsq_like.spark.pipeline.writing import by_topic, plain_rows
+            from gnsq_like.spark.source.parsed import ParsedRows
+
+            for topic, found in by_topic(batch):
+                made = ParsedRows(options, schema, topic).of(plain_rows(found))
+                yield pa.Table.from_batches([made])
+
+    function: Any = arrow_udtf(Parse, returnType=ddl)
+    return function(rows.asTable())
 
 
 def _publish(options: SinkOptions, rows: DataFrame, batch: BatchPlace, replayed: Replayed) -> Replayed:

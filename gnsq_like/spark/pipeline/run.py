@@ -1,8 +1,9 @@
 """A run of a pipeline: its query, the reports while it runs, and its end.
 
-One query does everything between nsqd and the tables; ``batches`` writes each batch. ``seen_at`` is the time that Spark
-notes for a batch before it reads it: it is the same for all rows of a batch, and the same again when the batch is
-repeated.
+One query does everything between nsqd and the tables. Its tasks write files and report them (``writing``), the source's
+own tasks if Spark has nothing to do in between; ``batches`` makes these files part of the tables. ``seen_at`` is the
+time when a batch was planned, which the checkpoint has: the same for all rows of a batch, and the same again when the
+batch is repeated.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from gnsq_like.spark.pipeline.watched import watched
 from gnsq_like.spark.source.daemons import Daemons
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
@@ -48,10 +49,9 @@ class Snapshot:
     #: The time since the query was started.
     seconds: float = 0.0
     batches: int = 0
-    #: All messages, and how many of them were rejected, or left out by the transformation.
+    #: All messages, and how many of them were rejected.
     messages: int = 0
     rejected: int = 0
-    filtered: int = 0
     #: Bytes of bodies.
     bytes: int = 0
     #: Messages a second: over the last minute, or over the whole run when it is over.
@@ -68,7 +68,7 @@ class Snapshot:
 
 
 #: What a snapshot has of the run's status.
-_FIGURES = ("batches", "messages", "rejected", "filtered", "bytes", "rate", "lag", "depth")
+_FIGURES = ("batches", "messages", "rejected", "bytes", "rate", "lag", "depth")
 
 
 def run_pipeline(
@@ -124,10 +124,12 @@ def run_pipeline(
 
 def check_settings(pipeline: Pipeline) -> None:
     """Raise InvalidOption for schemas, functions and tables that cannot be used; does not need Spark."""
+    from pyspark.sql.types import BinaryType
+
     from gnsq_like.spark.pipeline.ddl import schema_of
 
     for each in (pipeline, *map(pipeline.for_topic, pipeline.topics)):
-        schema = schema_of(each.schema) if each.schema else None
+        schema = schema_of(each.schema) if each.schema else BinaryType()
         load_function(each.transform, "transform")
         # The schema that a transformation makes is only known to Spark.
         if not each.is_by_topic and not each.transform:
@@ -163,14 +165,6 @@ def session_for(
             spark.stop()
 
 
-def rows_of(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
-    """The stream: the source's rows with ``seen_at``."""
-    from pyspark.sql import functions as F
-
-    rows = spark.readStream.format("nsq").options(**pipeline.source_given).load()
-    return rows.withColumn("seen_at", F.current_timestamp())
-
-
 class _Run:
     """One query from start to end."""
 
@@ -197,12 +191,19 @@ class _Run:
         """Start the query."""
         from gnsq_like.spark.pipeline.batches import BatchWriter
         from gnsq_like.spark.pipeline.owners import Owner
+        from gnsq_like.spark.pipeline.selecting import stream_of
 
         checkpoint = self._pipeline.place("checkpoint")
         owner = Owner(checkpoint, adopt=adopt)
-        writer = BatchWriter(self._pipeline, lambda: self._snapshot.depth, self._written.append, owner=owner)
-        writer.check(self._spark)
         register(self._spark)
+        try:
+            rows, plan = stream_of(self._pipeline, self._spark)
+        except NSQError:
+            raise
+        except Exception as exc:
+            raise failure(exc, self._places) from exc
+        writer = BatchWriter(self._pipeline, plan, lambda: self._snapshot.depth, self._written.append, owner=owner)
+        writer.check(self._spark)
         self._writer = writer
         trigger = (
             {"availableNow": True} if available_now else {"processingTime": f"{self._pipeline.trigger:.3f} seconds"}
@@ -210,8 +211,7 @@ class _Run:
         try:
             _check_checkpoint(self._spark, checkpoint)
             self._query = (
-                rows_of(self._pipeline, self._spark)
-                .writeStream.queryName(self._pipeline.title)
+                rows.writeStream.queryName(self._pipeline.title)
                 .option("checkpointLocation", checkpoint)
                 .foreachBatch(writer)
                 .trigger(**trigger)

@@ -36,9 +36,10 @@ class NsqDataSource(DataSource):
         The driver's process for a streaming source is the only one that Spark starts without the files of addPyFile
         and --py-files: it looks for them in a directory that does not exist. Its Python may have no other gnsq_like.
         """
-        if type(self) is not NsqDataSource:
-            return type(self), (self.options,)  # a subclass comes with its own module
-        return _loader(), (str(Path(__file__).parents[3]), self.options)
+        found = type(self)
+        if not found.__module__.startswith("gnsq_like."):
+            return found, (self.options,)  # a subclass comes with its own module
+        return _loader(), (str(Path(__file__).parents[3]), found.__module__, found.__name__, self.options)
 
     @without_traceback()
     def schema(self) -> str:
@@ -76,16 +77,16 @@ class NsqDataSource(DataSource):
         return NsqStreamWriter(schema, overwrite, sink_options(self.options))
 
 
-def _loader() -> Callable[[str, Mapping[str, str]], DataSource]:
+def _loader() -> Callable[[str, str, str, Mapping[str, str]], DataSource]:
     """A function that makes the data source. cloudpickle sends a nested function as code, so it needs no gnsq_like."""
 
-    def load(place: str, options: Mapping[str, str]) -> DataSource:
+    def load(place: str, module: str, name: str, options: Mapping[str, str]) -> DataSource:
         import sys
+        from importlib import import_module
 
         if place not in sys.path:
             sys.path.insert(1, place)  # where Spark puts such files
-        from gnsq_like.spark.source.data_source import NsqDataSource
-
-        return NsqDataSource(options)  # type: ignore[arg-type]
+        made: DataSource = getattr(import_module(module), name)(options)
+        return made
 
     return load

@@ -277,10 +277,11 @@ class Driver:
         :raises DataLost: the batch was planned, and its staged messages are gone
         """
         first, last = self._offsets(start), self._offsets(end)
+        now = int(self._clock() * 1e6)  # for a batch that an older version has planned
         with suppress(HTTPError):  # tasks find out whether an nsqd is there
             self._prepare()
         parts = [
-            replace(part, seen_us=last.at_us, http=self._daemons.http_url(part.address))
+            replace(part, seen_us=last.at_us or now, http=self._daemons.http_url(part.address))
             for of, offset in last.logs.items()
             for part in self._log(of).parts(first.logs.get(of), offset)
         ]

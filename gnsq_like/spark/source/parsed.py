@@ -36,7 +36,7 @@ def rows_of(
 def check_columns(schema: StructType, options: SourceOptions) -> None:
     """Raise WrongSchema or InvalidOption unless the rows can have this type."""
     check_schema(schema, options)
-    bodies = {options.body_of(topic): (f"schema.{topic}", ddl) for topic, ddl in options.schemas.items()}
+    bodies = {options.body_of(topic): (f"schema.{topic}", ddl) for topic, ddl in options.schemas.items() if ddl}
     if options.schema:
         bodies["body"] = ("schema", options.schema)
     for field in schema.fields:

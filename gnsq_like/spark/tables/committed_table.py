@@ -3,11 +3,11 @@
 A table remembers the last batch of each **application**: a query that writes to it. Spark repeats at most the last
 batch of a query, so the numbers that are committed only grow.
 
-1. The table has the batch already: nothing is written.
-2. Tasks write new files. A process that is killed now leaves orphans, and the batch is written again.
-3. ``commit`` reads the table's state, looks for the batch again, and adds the files together with the number. The
-   commit fails if the table has changed since it was read; then it begins anew. So of two drivers with the same batch,
-   one commits it.
+1. Tasks write new files. A process that is killed now leaves orphans, and the batch is written again.
+2. If the table has the batch already, these files are orphans, too.
+3. Otherwise ``commit`` reads the table's state, looks for the batch again, and adds the files together with the number.
+   The commit fails if the table has changed since it was read; then it begins anew. So of two drivers with the same
+   batch, one commits it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from gnsq_like.spark.tables.data_file import BatchOutOfOrder, DataFile, TableError, file_system
-from gnsq_like.spark.tables.parquet_files import write_files
+from gnsq_like.spark.tables.data_file import BatchOutOfOrder, DataFile, TableError, check_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 _T = TypeVar("_T")
@@ -73,23 +71,21 @@ class CommittedTable(Protocol):
         """Do what is to be done, and say each in a few words. Raises TableError."""
 
 
-def append(table: CommittedTable, rows: DataFrame, application: str, number: int, at: datetime) -> bool:
-    """Add the rows of a batch, all of which are of one hour; False if the table has the batch already.
+def append(
+    table: CommittedTable, columns: StructType, files: Sequence[DataFile], application: str, number: int
+) -> bool:
+    """Add the files of a batch; False if the table has the batch already, and the files are orphans.
 
+    :param columns: those of the files, in the types that were written (``CommittedTable.stored``) or wider
     :param application: the query and the table
     :param number: the batch's number in the query
-    :param at: a time in the hour
     :raises TableError: it cannot be written, or has a later batch
     """
     if is_committed(table.url, table.last_batch(application), number):
         return False
-    table.prepare(rows.schema)
-    from pyspark.sql import functions as F
-
-    stored = table.stored(rows.schema)
-    files = write_files(rows.select(*[F.col(each.name).cast(each.dataType) for each in stored]), table.url, at)
     check_files(table.url, files)
-    return table.commit(application, number, files) if files else True
+    table.prepare(columns)
+    return table.commit(application, number, files)
 
 
 def is_committed(url: str, last: int | None, number: int) -> bool:
@@ -102,18 +98,6 @@ def is_committed(url: str, last: int | None, number: int) -> bool:
             f"checkpoint, or an older copy of the checkpoint was put back"
         )
     return True
-
-
-def check_files(url: str, files: Sequence[DataFile]) -> None:
-    """Raise TableError if a file is not there in full: a table that lists it could not be read."""
-    system, root = file_system(url)
-    found = system.get_file_info([f"{root}/{each.path}" for each in files])
-    for info, file in zip(found, files, strict=True):
-        if info.size != file.size:
-            raise TableError(
-                f"the file {url}/{file.path} was written by a task and is not here in full: {url} must be a place "
-                f"that all machines share"
-            )
 
 
 def keep_trying(attempt: Callable[[], _T], conflicts: tuple[type[Exception], ...], url: str) -> _T:

@@ -14,7 +14,7 @@ than a day, and the files are listed before the table's log is read: what is com
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -65,6 +65,11 @@ def hour_directory(at: datetime) -> str:
     return f"date={utc:%Y-%m-%d}/hour={utc.hour}"
 
 
+def time_of(us: int) -> datetime:
+    """A time by its microseconds since the epoch."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+
+
 def hour_of(day: str, hour: str) -> datetime | None:
     """When an hour began, by the names of its two directories; None if they are others."""
     found = _HOUR.fullmatch(f"{day}/{hour}")
@@ -77,6 +82,61 @@ def hour_of(day: str, hour: str) -> datetime | None:
 def new_path(at: datetime) -> str:
     """A path for a new file, relative to its table."""
     return f"{hour_directory(at)}/part-{uuid4().hex}.parquet"
+
+
+#: The directory of a table of plain files for those that are not part of it yet; readers skip names with "_".
+_WRITING = "_writing"
+
+
+def hidden_path() -> str:
+    """A path for a new file that readers do not see, relative to its table."""
+    return f"{_WRITING}/{uuid4().hex}"
+
+
+def is_hidden(path: str) -> bool:
+    """Whether a relative path is one of :func:`hidden_path`."""
+    return path.startswith(f"{_WRITING}/")
+
+
+def place(table: str, directory: str, files: Sequence[DataFile]) -> None:
+    """Make hidden files the content of a directory, and of what it had, remove the rest.
+
+    :param directory: relative to the table; it goes if there are no files
+    """
+    system, root = file_system(table)
+    target = f"{root}/{directory}"
+    found = system.get_file_info(fs.FileSelector(target, allow_not_found=True))
+    if not files:
+        if found or system.get_file_info(target).type == fs.FileType.Directory:
+            system.delete_dir(target)
+        return
+    system.create_dir(target, recursive=True)
+    names = [f"part-{number:05d}.parquet" for number in range(len(files))]
+    for file, name in zip(files, names, strict=True):
+        system.move(f"{root}/{file.path}", f"{target}/{name}")
+    for each in found:
+        if each.base_name not in names:
+            system.delete_file(each.path)
+
+
+def check_files(table: str, files: Sequence[DataFile]) -> None:
+    """Raise TableError if a file is not there in full: a table that lists it could not be read."""
+    system, root = file_system(table)
+    found = system.get_file_info([f"{root}/{each.path}" for each in files])
+    for info, file in zip(found, files, strict=True):
+        if info.size != file.size:
+            raise TableError(
+                f"the file {table}/{file.path} was written by a task and is not here in full: {table} must be a place "
+                f"that all machines share"
+            )
+
+
+def drop_files(table: str, files: Sequence[DataFile]) -> None:
+    """Remove files that are not part of the table and will not be."""
+    system, root = file_system(table)
+    for each in files:
+        with suppress(OSError):  # the next maintenance removes it
+            system.delete_file(f"{root}/{each.path}")
 
 
 def is_data_file(path: str) -> bool:

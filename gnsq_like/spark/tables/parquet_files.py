@@ -1,7 +1,4 @@
-"""Rows of Spark become Parquet files that belong to no table yet.
-
-Each task writes a file of its own by pyarrow, and reports it. A task that Spark tries again writes a new file, and the
-old one stays as an orphan (``data_file.clean``).
+"""Rows become Parquet files that belong to no table yet.
 
 The files' statistics are for Delta's log: readers pass over files that cannot have what they look for. There is no
 minimum and maximum of a type for which readers disagree (NaN), for which JSON is not exact (decimals), or for which
@@ -14,42 +11,33 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import date, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import parquet
 
-from gnsq_like.spark.tables.data_file import DataFile, file_system, new_path
-from gnsq_like.spark.tasks import run_in_tasks
+from gnsq_like.spark.tables.data_file import DataFile, file_system
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-
-#: Bytes in memory of a row group, and its rows.
-_GROUP_BYTES, _GROUP_ROWS = 128 << 20, 1 << 20
-
-
-def write_files(rows: DataFrame, table: str, at: datetime) -> list[DataFile]:
-    """Write rows of one hour into new files below a table, and return them; none if there are no rows.
-
-    :param table: the URL of the table
-    :param at: a time in the hour
-    """
-    return run_in_tasks(rows, partial(FileWriter, table, at))
+#: Bytes in memory of a row group, and its rows. Larger ones cost memory: a task holds several of them.
+_GROUP_BYTES, _GROUP_ROWS = 64 << 20, 1 << 16
 
 
 class FileWriter:
-    """Writes batches of one hour into a new file below a table."""
+    """Writes batches into a new file.
 
-    def __init__(self, table: str, at: datetime, schema: pa.Schema) -> None:
+    :param table: the URL of the table
+    :param path: that of the file, relative to the table
+    """
+
+    def __init__(self, table: str, path: str, schema: pa.Schema) -> None:
         self._system, root = file_system(table)
-        self._path = new_path(at)
+        self._path = path
         self._place = f"{root}/{self._path}"
         self._schema = schema
         self._is_whole = False
         #: The rows of the next row group.
         self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
         #: The metadata of the whole file.
         self._made: list[parquet.FileMetaData] = []
         self._system.create_dir(self._place.rpartition("/")[0], recursive=True)
@@ -67,7 +55,9 @@ class FileWriter:
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows; they are written once there are enough for a row group."""
         self._waiting.append(batch)
-        if sum(each.nbytes for each in self._waiting) >= _GROUP_BYTES or sum(map(len, self._waiting)) >= _GROUP_ROWS:
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes >= _GROUP_BYTES or self._waiting_rows >= _GROUP_ROWS:
             self._write_group()
 
     def close(self) -> DataFile:
@@ -91,8 +81,9 @@ class FileWriter:
                 step()
 
     def _write_group(self) -> None:
-        self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=_GROUP_ROWS)
+        self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=self._waiting_rows)
         self._waiting = []
+        self._waiting_rows = self._waiting_bytes = 0
 
 
 # -- statistics -----------------------------------------------------------------------------------------

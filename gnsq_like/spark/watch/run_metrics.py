@@ -3,7 +3,6 @@
 =========================================  =========  =============================================================
 nsq_pipeline_messages_total                counter    by topic: all since the start of the run
 nsq_pipeline_rejected_messages_total       counter    by topic
-nsq_pipeline_filtered_messages_total       counter    by topic: left out by the transformation
 nsq_pipeline_duplicate_messages_total      counter    copies that were dropped
 nsq_pipeline_body_bytes_total              counter
 nsq_pipeline_batches_total                 counter
@@ -32,7 +31,6 @@ from gnsq_like.spark.pipeline.metrics import CLASSES
 _BY_TOPIC = {
     "messages": ("messages", "Messages since the start of the run."),
     "rejected": ("rejected_messages", "Messages that do not fit."),
-    "filtered": ("filtered_messages", "Messages that the transformation left out."),
 }
 _COUNTERS = {
     "bytes": ("body_bytes", "Bytes of bodies."),

@@ -31,7 +31,7 @@ _POINTS = 300
 #: Looks in a row in which something must be wrong to be a problem, and right to end it.
 _IN_A_ROW = 2
 #: Messages that are not in the table.
-_KINDS = ("rejected", "filtered")
+_KINDS = ("rejected",)
 #: Seconds for which an nsqd is named that nsqlookupd no longer lists.
 _REMEMBERED = 3600.0
 
@@ -212,7 +212,7 @@ class _Figures:
     def __init__(self, window: float, now: float) -> None:
         self._window = window
         self.counts: Counter[str] = Counter()
-        #: Messages, rejected and filtered ones.
+        #: Messages and rejected ones.
         self._by_topic: dict[str, Counter[str]] = {}
         #: The last batch, as a status shows it.
         self.last: dict[str, Any] | None = None
@@ -249,11 +249,10 @@ class _Figures:
             messages=messages,
             rejected=rejected,
             bytes=sum(row.bytes for row in rows),
-            filtered=sum(row.filtered for row in rows),
         )
         for row in rows:
             counts = self._by_topic.setdefault(row.topic, Counter())
-            counts += Counter(messages=row.messages, rejected=row.rejected, filtered=row.filtered)
+            counts += Counter(messages=row.messages, rejected=row.rejected)
 
     def of_topic(self, topic: str) -> dict[str, int]:
         """The messages of a topic, and those that are not in the table."""

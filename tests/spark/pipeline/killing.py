@@ -102,8 +102,12 @@ def write_config(
     topics: Sequence[str] = TOPICS,
     *,
     by_topic: bool = False,
+    more: str = "",
 ) -> Path:
-    """Configure a pipeline for these clicks; nsqd soon delivers the messages of a killed run again."""
+    """Configure a pipeline for these clicks; nsqd soon delivers the messages of a killed run again.
+
+    :param more: TOML in front of the tables, or a table
+    """
     path = directory / "pipeline.toml"
     path.write_text(
         f"""
@@ -111,6 +115,7 @@ location = "out"
 name = "clicks"
 format = "{format}"
 table_by_topic = {str(by_topic).lower()}
+{more}
 [source]
 {"topic" if len(topics) == 1 else "topics"} = "{", ".join(topics)}"
 channel = "table"

@@ -204,7 +204,8 @@ def test_a_wrong_file_is_refused_in_a_sentence(tmp_path: Path, change: str, said
         ({"channel": "a b"}, "channel"),
         ({"max_messages": "many"}, "source.max_messages='many': it must be a whole number"),
         ({"staging_location": "hdfs://host/stage"}, "the stage must be reachable from Python"),
-        ({"columns": "id,body"}, "attempts, channel, nsqd_address, timestamp, topic is missing"),
+        ({"schema": "n INT"}, "give parse.schema, or the schema of [topics.NAME]"),
+        ({"columns": "id,body"}, "the pipeline chooses the columns itself"),
     ],
 )
 def test_a_wrong_source_is_refused_with_its_option(change: dict[str, Any], said: str) -> None:

@@ -13,6 +13,8 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
+from pyspark.sql.types import BinaryType
+
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
@@ -20,6 +22,7 @@ from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
 from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.pipeline.destinations import check_table, table_of
 from gnsq_like.spark.pipeline.report import read_metrics
+from gnsq_like.spark.pipeline.selecting import plan_for
 from gnsq_like.spark.tables.iceberg import IcebergTable
 from tests.support.committed_tables import (
     APPLICATION,
@@ -56,7 +59,7 @@ def test_a_change_that_readers_cannot_bear_is_refused(kind: Kind, tmp_path: Path
     with pytest.raises(InvalidOption, match="field number is BIGINT in the table, and would be INT"):
         check_table(pipeline, schema_of("number INT, m MAP<STRING, STRUCT<a: INT>>"))
     with pytest.raises(InvalidOption, match="bodies were rows of fields in the table, and would be bytes"):
-        check_table(pipeline, None)
+        check_table(pipeline, BinaryType())
     wider = schema_of("number BIGINT, m MAP<STRING, STRUCT<a: INT, b: INT>>")
     if kind == "delta":
         with pytest.raises(InvalidOption, match="a field is added to the values of the MAP m, and readers"):
@@ -97,12 +100,12 @@ def test_a_place_has_one_format(kind: Kind, tmp_path: Path) -> None:
     other = "iceberg" if kind == "delta" else "delta"
     for wrong in ("parquet", other):
         with pytest.raises(InvalidOption, match=f"holds a table of the format {kind}: give data another place"):
-            check_table(pipeline_at(tmp_path, wrong), None)
+            check_table(pipeline_at(tmp_path, wrong), BinaryType())
     plain = tmp_path / "plain" / "data" / "date=2026-11-21" / "hour=13" / "batch=0-000001"
     plain.mkdir(parents=True)
-    check_table(pipeline_at(tmp_path / "plain", "parquet"), None)
+    check_table(pipeline_at(tmp_path / "plain", "parquet"), BinaryType())
     with pytest.raises(InvalidOption, match="holds a table of the format parquet: give data another place"):
-        check_table(pipeline_at(tmp_path / "plain", kind), None)
+        check_table(pipeline_at(tmp_path / "plain", kind), BinaryType())
 
 
 @pytest.mark.parametrize(
@@ -186,14 +189,14 @@ def test_a_batch_that_is_repeated_is_not_added_again(spark: SparkSession, kind: 
     written: list[WrittenBatch] = []
     for number in (3, 3, 4):
         # A new one each time, as after a kill.
-        writer = BatchWriter(pipeline, lambda: None, written.append)
+        writer = BatchWriter(pipeline, plan_for(pipeline), lambda: None, written.append)
         writer.belongs_to("01234567-89ab")
         writer(made, number)
     assert Counter(row["body"]["number"] for row in read(kind, tmp_path)) == Counter(dict.fromkeys(range(300), 2))
     assert [each.messages for each in written] == [300] * 3
-    assert not (tmp_path / "rejected").exists()
+    assert not list((tmp_path / "rejected").rglob("*.parquet"))
     # An older copy of the checkpoint was put back.
-    writer = BatchWriter(pipeline, lambda: None, written.append)
+    writer = BatchWriter(pipeline, plan_for(pipeline), lambda: None, written.append)
     writer.belongs_to("01234567-89ab")
     with pytest.raises(PipelineFailed, match="has batch 4 of this query, and batch 3 was to be written"):
         writer(made, 3)

@@ -16,9 +16,10 @@ pytest.importorskip("pyspark")
 from gnsq_like.cli.pipeline import pipeline as command
 from gnsq_like.spark.options import duration, named_options
 from gnsq_like.spark.pipeline import Pipeline, load_pipeline
-from gnsq_like.spark.pipeline.batches import KEPT, LEAST_TO_JUDGE
+from gnsq_like.spark.pipeline.batches import LEAST_TO_JUDGE
 from gnsq_like.spark.pipeline.config import LimitOptions, TableOptions
 from gnsq_like.spark.pipeline.metrics import COLUMNS, GROWTH, MOST_ATTEMPTS
+from gnsq_like.spark.pipeline.transform import KEPT
 from gnsq_like.spark.watch.run_metrics import PROBLEMS
 
 PAGE = page("pipeline.rst")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import random
 import shutil
 import struct
 import time
@@ -28,15 +26,12 @@ from gnsq_like.deadletter import open_envelope
 from gnsq_like.errors import HTTPError, InvalidOption
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline
-from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch, count
-from gnsq_like.spark.pipeline.ddl import schema_of
-from gnsq_like.spark.pipeline.dead_letters import structure_of
+from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.kept_schema import check_kept
-from gnsq_like.spark.pipeline.metrics import CLASSES
 from gnsq_like.spark.pipeline.owners import claimed
-from gnsq_like.spark.pipeline.parse import PARSED, WHY, parse
 from gnsq_like.spark.pipeline.report import read_metrics
+from gnsq_like.spark.pipeline.selecting import plan_for
 from tests.support.daemons import Kind, Running, running_nsqd, wait_for
 from tests.support.spark_engine import PATIENT
 
@@ -146,7 +141,7 @@ def test_rows_rejected_ones_dead_letters_and_metrics(spark: SparkSession, nsqd: 
 def test_later_messages_are_added_in_a_directory_of_their_own(
     spark: SparkSession, nsqd: Running, tmp_path: Path
 ) -> None:
-    pipeline = pipeline_for(nsqd, tmp_path, "later", dedupe_within=0)
+    pipeline = pipeline_for(nsqd, tmp_path, "later")
     for numbers in (range(300), range(300, 310)):
         publish(nsqd, "later", good(numbers))
         assert run_pipeline(pipeline, spark=spark, available_now=True).messages == len(numbers)
@@ -157,15 +152,15 @@ def test_later_messages_are_added_in_a_directory_of_their_own(
 def test_a_schema_that_does_not_fit_ends_the_run_and_loses_nothing(
     spark: SparkSession, nsqd: Running, tmp_path: Path
 ) -> None:
-    wrong = pipeline_for(nsqd, tmp_path, "wrong", schema="number STRING, user INT NOT NULL", dedupe_within=0)
+    wrong = pipeline_for(nsqd, tmp_path, "wrong", schema="number STRING, user INT NOT NULL")
     publish(nsqd, "wrong", good(range(200)))
     with pytest.raises(
         PipelineFailed, match=r"200 of 200 messages .* mostly because field user is not a valid INT"
     ) as raised:
         run_pipeline(wrong, spark=spark, available_now=True)
     assert "Nothing is lost" in str(raised.value)
-    assert not Path(wrong.place("rejected").removeprefix("file://")).exists()
-    right = pipeline_for(nsqd, tmp_path, "wrong", dedupe_within=0)
+    assert not list(Path(wrong.place("rejected").removeprefix("file://")).rglob("*.parquet"))
+    right = pipeline_for(nsqd, tmp_path, "wrong")
     assert run_pipeline(right, spark=spark, available_now=True).messages == 200
     assert Counter(row.body.number for row in table(spark, right)) == Counter(range(200))
 
@@ -235,7 +230,8 @@ def batch_of(spark: SparkSession, bodies: list[bytes], latencies_us: list[int] |
 
 
 def writer_of(pipeline: Pipeline, ddl: str, said: list[WrittenBatch]) -> BatchWriter:
-    writer = BatchWriter(replace(pipeline, schema=ddl), lambda: None, said.append)
+    changed = replace(pipeline, schema=ddl)
+    writer = BatchWriter(changed, plan_for(changed), lambda: None, said.append)
     writer.belongs_to("01234567-89ab-cdef")
     return writer
 
@@ -263,89 +259,17 @@ def test_a_batch_that_is_repeated_replaces_itself(spark: SparkSession, nsqd: Run
     assert len(letters(nsqd, "repeated.dead", 23)) == 23
 
 
-def tricky_bodies() -> list[bytes]:
-    """Bodies that almost fit."""
-    rng = random.Random(1)
-    seeds = [
-        b'{"number": 1}',
-        b'{"number": 1, "user": "a]b", "tags": ["x", null], "inner": {"a": 1}}',
-        b'{"number": 1, "at": "2026-01-01T00:00:00Z", "more": [[], {}]}',
-    ]
-    pieces = [
-        b"",
-        b" ",
-        b"}",
-        b"{",
-        b"]",
-        b"[",
-        b",",
-        b'"',
-        b":",
-        b"1",
-        b"null",
-        b'],"x":[{}',
-        b'],"end":true}',
-        b"\xff",
-    ]
-    found = [
-        *seeds,
-        b"",
-        b"null",
-        b"[]",
-        b'{"number": 1}],"x":[{}',
-        b'{"number": 1}],"body":[{"number": 2}',
-        b"{'number': 1}",
-    ]
-    found += [b'{"number": 1},{"number": 2}', b'[{"number": 1}]', b'{"number": "1"}', b'{"number": 1, "inner": {}}']
-    for _ in range(400):
-        body = rng.choice(seeds)
-        for _ in range(rng.randrange(1, 3)):
-            at = rng.randrange(len(body) + 1)
-            body = body[:at] + rng.choice(pieces) + body[at + rng.randrange(2) :]
-        found.append(body)
-    return found
-
-
-def test_what_spark_accepts_is_json_and_fits_to_the_last_byte(spark: SparkSession) -> None:
-    schema = struct_type(SCHEMA)
-    bodies = [body for body in tricky_bodies() if body]
-    rows = parse(batch_of(spark, bodies), schema).select("body", WHY, "parsed").collect()
-    accepted = {bytes(row.body) for row in rows if row.why is None}
-    for body in accepted:
-        assert structure_of(body, schema) == "", body
-    for row in rows:
-        assert bytes(row.body) in accepted or row.why or structure_of(bytes(row.body), schema), row.body
-    assert {b'{"number": 1}', tricky_bodies()[1]} <= accepted
-    assert len(accepted) < len(set(bodies))
-    assert all(row.parsed.number is not None for row in rows if row.why is None)
-
-
 def test_raw_bodies_are_kept_as_they_are(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
-    pipeline = pipeline_for(nsqd, tmp_path, "raw", schema="", dedupe_within=0)
+    pipeline = pipeline_for(nsqd, tmp_path, "raw", schema="")
     bodies = [bytes([number]) * 3 for number in range(256)]
     publish(nsqd, "raw", bodies)
     assert run_pipeline(pipeline, spark=spark, available_now=True).rejected == 0
     assert {bytes(row.body) for row in table(spark, pipeline)} == set(bodies)
 
 
-def test_spark_and_python_have_the_same_classes_of_latency(spark: SparkSession) -> None:
-    rng = random.Random(2)
-    latencies = [int(10 ** rng.uniform(1, 12)) for _ in range(500)] + [-5_000_000, 0, 999, 1000]
-    batch = parse(batch_of(spark, [b"x"] * len(latencies), latencies), None)
-    seen_at, groups = count(batch)
-    assert seen_at is not None and seen_at.timestamp() == 1_795_000_000
-    assert sum(group.messages for group in groups) == len(latencies)
-    for group in groups:
-        for latency in (group.shortest_us, group.longest_us):
-            # Their logarithms may differ in the last bit.
-            assert group.latency_class in {CLASSES.index(latency / 1e6 * (1 + by)) for by in (-1e-9, 0, 1e-9)}
-        assert group.minute == (1_795_000_000_000_000 - group.longest_us) // 60_000_000 * 60
-
-
 def test_a_type_that_readers_could_not_read_beside_the_old_one_is_refused(
     spark: SparkSession, nsqd: Running, tmp_path: Path
 ) -> None:
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")  # Spark's default
     pipeline = pipeline_for(nsqd, tmp_path, "evolved", schema="n INT, at TIMESTAMP")
     body = b'{"n": 1, "price": 1.50, "at": "2026-01-02T03:04:05Z"}'
     writer_of(pipeline, pipeline.schema, [])(batch_of(spark, [body]), 0)
@@ -367,29 +291,13 @@ def test_a_type_that_readers_could_not_read_beside_the_old_one_is_refused(
         check_kept(spark, pipeline.place("data"), struct_type(pipeline.schema), pipeline.schema)
     rows = spark.read.option("mergeSchema", "true").parquet(pipeline.place("data")).collect()
     assert [row.body.price for row in sorted(rows, key=lambda row: row.batch)] == [None, *[Decimal("1.50")] * 2]
-    # Times are those of Parquet, in UTC, whatever is Spark's default.
+    # Times are those of Parquet, in UTC.
     from pyarrow import parquet
 
     for part in parts(pipeline, "data"):
         columns = parquet.ParquetFile(table / part).schema_arrow
         times = [columns.field("timestamp"), columns.field("seen_at"), columns.field("body").type.field("at")]
         assert {str(each.type) for each in times} == {"timestamp[us, tz=UTC]"}
-
-
-def test_fields_may_have_any_names(spark: SparkSession) -> None:
-    ddl = "_corrupt STRING, body INT, id INT, `a.b` INT NOT NULL, `c d` INT, `q``r` INT NOT NULL, parsed INT, why INT"
-    body = b'{"_corrupt": "x", "body": 1, "id": 2, "a.b": 3, "c d": 4, "q`r": 5, "parsed": 6, "why": 7}'
-    rows = parse(batch_of(spark, [body, b'{"a": {"b": 1}}']), schema_of(ddl)).select(PARSED, WHY).collect()
-    assert [row.why is None for row in rows] == [True, False]
-    assert list(rows[0].parsed) == ["x", 1, 2, 3, 4, 5, 6, 7]
-
-
-def test_a_field_that_is_there_twice_is_the_last_one_and_numbers_may_be_none(spark: SparkSession) -> None:
-    bodies = [b'{"n": 1, "n": 2}', b'{"n": 1, "n": null}', b'{"N": 1}', b'{"n": 1, "x": NaN}', b'{"n": NaN}']
-    rows = parse(batch_of(spark, bodies), schema_of("n INT NOT NULL, x DOUBLE")).select(PARSED, WHY).collect()
-    assert [row.why is None for row in rows] == [True, False, False, True, False]
-    assert rows[0].parsed.n == 2
-    assert math.isnan(rows[3].parsed.x)
 
 
 def test_what_cannot_begin_says_so(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
@@ -437,7 +345,7 @@ def test_a_checkpoint_with_spark_s_state_is_refused_until_that_is_removed(
 
 
 def test_a_run_that_is_stopped_goes_on_where_it_was(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
-    pipeline = pipeline_for(nsqd, tmp_path, "stopped", trigger=0, dedupe_within=0)
+    pipeline = pipeline_for(nsqd, tmp_path, "stopped", trigger=0)
     publish(nsqd, "stopped", good(range(50)))
     seen: list[Snapshot] = []
     last = run_pipeline(pipeline, spark=spark, watch=seen.append, stop=lambda: bool(seen) and seen[-1].messages == 50)

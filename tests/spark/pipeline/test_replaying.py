@@ -17,6 +17,7 @@ from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, replay
 from gnsq_like.spark.pipeline.batches import BatchWriter
+from gnsq_like.spark.pipeline.selecting import plan_for
 from tests.support.daemons import running_nsqd, wait_for
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def pipeline_in(directory: Path, nsqd: str = "127.0.0.1:1", **fields: Any) -> Pi
 
 def write(spark: SparkSession, pipeline: Pipeline, *batches: list[bytes]) -> None:
     """Write batches of these bodies as a run does."""
-    writer = BatchWriter(pipeline, lambda: None, lambda _: None)
+    writer = BatchWriter(pipeline, plan_for(pipeline), lambda: None, lambda _: None)
     writer.belongs_to("01234567-89ab-cdef")
     for number, (bodies, arrived) in enumerate(zip(batches, ARRIVED, strict=False)):
         rows = [
@@ -146,6 +147,18 @@ def test_rejected_messages_do_not_take_the_place_of_the_archive_s(spark: SparkSe
     replay(replace(pipeline, schema="n INT NOT NULL, more STRING"), rejected=True, **given)
     rows = spark.read.parquet(given["into"]).collect()
     assert sorted(row.body.n for row in rows) == list(range(31))
+
+
+def test_select_and_where_of_today_are_applied_to_what_is_replayed(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = pipeline_in(tmp_path)
+    write(spark, pipeline, bodies()[:20], bodies()[20:])
+    into = tmp_path / "again"
+    transform = {"select": ["body.n * 2 AS twice", "upper(body.more) AS more"], "where": "body.n % 2 = 1"}
+    mended = replace(pipeline, schema="n INT NOT NULL, more STRING", transform=transform)
+    found = replay(mended, start=START, end=END, into=str(into), spark=spark)
+    assert (found.messages, found.rejected) == (32, 2)
+    rows = spark.read.parquet(str(into)).collect()
+    assert sorted((row.body.twice, row.body.more) for row in rows) == [(2 * n, f"M{n}") for n in range(1, 30, 2)]
 
 
 def test_back_into_a_topic(spark: SparkSession, tmp_path: Path) -> None:

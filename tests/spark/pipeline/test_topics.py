@@ -16,7 +16,7 @@ from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
 from gnsq_like.spark.pipeline.by_topic import place_of
 from gnsq_like.spark.pipeline.report import read_metrics
-from gnsq_like.spark.pipeline.targets import Targets
+from gnsq_like.spark.pipeline.selecting import plan_for
 from tests.support.daemons import Running, running_nsqd
 from tests.support.spark_engine import PATIENT
 
@@ -48,11 +48,12 @@ def numbers(name: str, found: range) -> list[bytes]:
     return [json.dumps({name: number}).encode() for number in found]
 
 
-@pytest.mark.parametrize(("source", "known"), [({"topics": "a,b"}, ["a", "b"]), ({"topics_pattern": "x.*"}, [])])
-def test_a_table_for_each_topic_needs_no_settings_of_topics(source: dict[str, str], known: list[str]) -> None:
-    given = {"channel": "table", "lookupd_http_addresses": "127.0.0.1:1", **source}
-    pipeline = Pipeline(location="/out", source=given, table_by_topic=True)
-    assert [each.topic for each in Targets(pipeline).known()] == known
+def test_a_table_for_each_topic_needs_no_settings_of_topics() -> None:
+    given = {"channel": "table", "lookupd_http_addresses": "127.0.0.1:1", "topics_pattern": "x.*"}
+    plan = plan_for(Pipeline(location="/out", source=given, table_by_topic=True, schema="n INT"))
+    target = plan.target("x.y")
+    assert (target.topic, target.pipeline.place("data")) == ("x.y", "file:///out/data/x.y")
+    assert target.bodies == plan.bodies[None]
 
 
 @pytest.mark.parametrize("topic", [".", ".."])
@@ -100,10 +101,31 @@ def test_each_topic_has_its_schema_and_its_table(spark: SparkSession, nsqd: Runn
 def test_one_table_for_all(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
     publish(nsqd, "all.a", numbers("n", range(20)))
     publish(nsqd, "all.b", numbers("n", range(20, 50)))
-    pipeline = pipeline_for(nsqd, tmp_path, {"topics": "all.a,all.b"}, schema="n INT NOT NULL", dedupe_within=0)
+    pipeline = pipeline_for(nsqd, tmp_path, {"topics": "all.a,all.b"}, schema="n INT NOT NULL")
     assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 50
     rows = spark.read.parquet(pipeline.place("data")).collect()
     assert {row.body.n: row.topic for row in rows} == {n: "all.a" if n < 20 else "all.b" for n in range(50)}
+
+
+def test_topics_with_select_and_where_of_their_own(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    publish(nsqd, "sql.a", [*numbers("n", range(20)), b"nope"])
+    publish(nsqd, "sql.b", numbers("n", range(100, 110)))
+    publish(nsqd, "sql.c", [b"any", b"bytes"])
+    publish(nsqd, "sql.d", numbers("n", range(3)))
+    topics: dict[str, Any] = {
+        "sql.a": {"transform": {"select": ["body.n + 1 AS more", "topic AS origin"], "where": "body.n < 5"}},
+        "sql.b": {"schema": "n STRING"},
+        "sql.c": {"schema": "", "transform": {"select": "length(body) AS size"}},
+    }
+    pipeline = pipeline_for(nsqd, tmp_path, {"topics": "sql.d"}, topics=topics, schema="n INT NOT NULL")
+    last = run_pipeline(pipeline, spark=spark, available_now=True)
+    assert (last.messages, last.rejected) == (36, 1)
+    assert sorted((row.body.more, row.body.origin) for row in table(spark, pipeline, "sql.a")) == [
+        (n + 1, "sql.a") for n in range(5)
+    ]
+    assert sorted(row.body.n for row in table(spark, pipeline, "sql.b")) == [str(n) for n in range(100, 110)]
+    assert sorted(row.body.size for row in table(spark, pipeline, "sql.c")) == [3, 5]
+    assert sorted(row.body.n for row in table(spark, pipeline, "sql.d")) == [0, 1, 2]
 
 
 def test_a_schema_that_does_not_fit_one_topic_ends_the_run_before_any_table_is_written(
@@ -112,19 +134,20 @@ def test_a_schema_that_does_not_fit_one_topic_ends_the_run_before_any_table_is_w
     publish(nsqd, "wrong.a", numbers("n", range(300)))
     publish(nsqd, "wrong.b", numbers("n", range(100)))
     topics = {"wrong.a": {"schema": "n INT"}, "wrong.b": {"schema": "n INT, m INT NOT NULL"}}
-    pipeline = pipeline_for(nsqd, tmp_path, {}, topics=topics, dedupe_within=0)
+    pipeline = pipeline_for(nsqd, tmp_path, {}, topics=topics)
     with pytest.raises(
         PipelineFailed, match=r"100 of 100 messages of topic wrong\.b in a batch .* correct topics\.wrong\.b\.schema"
     ):
         run_pipeline(pipeline, spark=spark, available_now=True)
-    assert not Path(pipeline.place("data").removeprefix("file://")).exists()
+    # Not even hidden files are left.
+    assert not [each for each in (tmp_path / "out" / "data").rglob("*") if each.is_file()]
     topics["wrong.b"] = {"schema": "n INT"}
-    right = pipeline_for(nsqd, tmp_path, {}, topics=topics, dedupe_within=0)
+    right = pipeline_for(nsqd, tmp_path, {}, topics=topics)
     assert run_pipeline(right, spark=spark, available_now=True).messages == 400
     assert [len(table(spark, right, topic)) for topic in topics] == [300, 100]
     topics["wrong.a"] = {"schema": "n BIGINT"}
     with pytest.raises(InvalidOption, match="field n is INT in the table, and would be BIGINT"):
-        run_pipeline(pipeline_for(nsqd, tmp_path, {}, topics=topics, dedupe_within=0), spark=spark, available_now=True)
+        run_pipeline(pipeline_for(nsqd, tmp_path, {}, topics=topics), spark=spark, available_now=True)
 
 
 def test_a_batch_that_failed_between_two_tables_is_in_each_of_them_once(
@@ -132,14 +155,15 @@ def test_a_batch_that_failed_between_two_tables_is_in_each_of_them_once(
 ) -> None:
     publish(nsqd, "half.a", numbers("n", range(50)))
     publish(nsqd, "half.b", numbers("n", range(30)))
-    (tmp_path / "blocked").write_text("")
-    topics = {"half.a": {"schema": "n INT"}, "half.b": {"schema": "n INT", "data": str(tmp_path / "blocked" / "b")}}
-    pipeline = pipeline_for(nsqd, tmp_path, {}, topics=topics, dedupe_within=0)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "_schema").write_text("")  # no directory, as it must be
+    topics = {"half.a": {"schema": "n INT"}, "half.b": {"schema": "n INT", "data": str(tmp_path / "b")}}
+    pipeline = pipeline_for(nsqd, tmp_path, {}, topics=topics)
     with pytest.raises(PipelineFailed, match="Nothing is lost"):
         run_pipeline(pipeline, spark=spark, available_now=True)
     assert len(table(spark, pipeline, "half.a")) == 50
     assert read_metrics(pipeline) == []
-    (tmp_path / "blocked").unlink()
+    (tmp_path / "b" / "_schema").unlink()
     assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 80
     assert Counter(row.body.n for row in table(spark, pipeline, "half.a")) == Counter(range(50))
     assert Counter(row.body.n for row in table(spark, pipeline, "half.b")) == Counter(range(30))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,23 +11,27 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql import functions
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import BinaryType, StructType
 
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
+from gnsq_like.spark.options import ddl_of
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
-from gnsq_like.spark.pipeline.batches import KEPT
 from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.pipeline.report import read_metrics
-from gnsq_like.spark.pipeline.transform import MOST_REFUSED, Transform, check_given, load_function
+from gnsq_like.spark.pipeline.selecting import selected, type_made
+from gnsq_like.spark.pipeline.transform import applied, check_given, load_function, made_column
 from tests.support.daemons import Running, running_nsqd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 SCHEMA = "n INT NOT NULL, user STRING, tags ARRAY<STRING>"
+SOURCE = {"topic": "t", "channel": "c", "lookupd_http_addresses": "127.0.0.1:1"}
 
 
 @pytest.fixture(scope="module")
@@ -39,24 +43,32 @@ def nsqd() -> Iterator[Running]:
 # -- functions that the tests name ------------------------------------------------------------------------
 
 
-def evens(messages: DataFrame) -> DataFrame:
-    return messages.where("n % 2 = 0").selectExpr("n", "upper(user) AS name", "nsq.topic AS origin")
+def evens(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Those of even numbers, each twice."""
+    body = batch.column("body")
+    names = pc.utf8_upper(pc.struct_field(body, "user"))
+    made = pa.StructArray.from_arrays([pc.struct_field(body, "n"), names], names=["n", "name"])
+    out = batch.set_column(batch.schema.names.index("body"), "body", made)
+    places = [at for at, each in enumerate(body.to_pylist()) if each["n"] % 2 == 0]
+    return out.take(pa.array([at for at in places for _ in range(2)], pa.int64()))
 
 
-def counted(messages: DataFrame) -> DataFrame:
-    return messages.groupBy("user").count()
+def without_body(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select(["id"])
 
 
-def of_something_else(messages: DataFrame) -> DataFrame:
-    return messages.sparkSession.range(5).toDF("n")
-
-
-def nothing(messages: DataFrame) -> None:
+def nothing(batch: pa.RecordBatch) -> None:
     return None
 
 
-def failing(messages: DataFrame) -> DataFrame:
+def failing(batch: pa.RecordBatch) -> pa.RecordBatch:
     raise KeyError("no such thing")
+
+
+def failing_later(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.num_rows:
+        raise ZeroDivisionError("by zero")
+    return batch
 
 
 HERE = __name__
@@ -68,22 +80,24 @@ HERE = __name__
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"sq": "SELECT 1"}, "transform.sq='SELECT 1': there is no such key; did you mean sql?"),
-        ({"sql": " "}, "it must be text"),
-        ({"sql": "SELECT 1", "function": "a:b"}, "give sql or function, not both"),
-        ({"sql": "INSERT INTO t SELECT n FROM messages"}, "it must begin with SELECT"),
-        ({"sql": "DROP TABLE t"}, "it must begin with SELECT"),
+        ({"selec": "n"}, "transform.selec='n': there is no such key; did you mean select?"),
+        ({"sql": "SELECT 1"}, "there is no such key; there are select, where, function"),
+        ({"select": " "}, "it must be a list of expressions"),
+        ({"select": []}, "it must be a list of expressions"),
+        ({"select": ["n", 5]}, "it must be a list of expressions"),
+        ({"where": ["n"]}, "it must be text"),
         ({"function": "module"}, 'it must be "module:name"'),
     ],
 )
-def test_wrong_tables_are_refused(given: dict[str, str], said: str) -> None:
+def test_wrong_tables_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidOption) as raised:
         check_given(given, "transform")
     assert said in str(raised.value)
 
 
-def test_comments_before_select_are_fine() -> None:
-    check_given({"sql": "-- what we keep\n /* and\nmore */ select n FROM messages"}, "transform")
+def test_all_three_may_be_given() -> None:
+    check_given({"select": ["body.n AS n"], "where": "body.n > 1", "function": "a.b:c"}, "transform")
+    check_given({"select": "body.n"}, "transform")
 
 
 @pytest.mark.parametrize(
@@ -100,67 +114,77 @@ def test_functions_that_cannot_be_had(target: str, said: str) -> None:
     assert load_function({"function": f"{HERE}:evens"}, "transform") is evens
 
 
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (nothing, "must return a RecordBatch with the columns that it was given, .* it returned NoneType"),
+        (without_body, "of which body may have another type; it returned id"),
+        (failing, "function failed: KeyError: 'no such thing'"),
+    ],
+)
+def test_a_function_is_called_without_rows_to_see_the_type_that_it_makes(function: Any, said: str) -> None:
+    with pytest.raises(InvalidOption, match=said) as raised:
+        type_made({"function": f"{HERE}:{function.__name__}"}, "transform", schema_of(SCHEMA))
+    assert "\n" not in str(raised.value)
+    made = type_made({"function": f"{HERE}:evens"}, "transform", schema_of(SCHEMA))
+    assert made.simpleString() == "struct<n:int,name:string>"
+    assert type_made({}, "transform", BinaryType()) == BinaryType()
+
+
+def test_a_function_that_fails_for_a_row_says_so() -> None:
+    with pytest.raises(PipelineFailed, match="function failed: ZeroDivisionError: by zero"):
+        applied(failing_later, pa.RecordBatch.from_pydict({"body": [1]}))
+
+
 # -- with Spark -------------------------------------------------------------------------------------------
 
 
+def made_by(spark: SparkSession, schema: str = SCHEMA, **transform: Any) -> Any:
+    """The type of the bodies that a transformation makes."""
+    pipeline = Pipeline(location="/out", source=SOURCE, schema=schema, transform=transform)
+    kind: Any = StructType.fromDDL(ddl_of(pipeline.parsed_options))
+    rows: Any = spark.createDataFrame([], kind)
+    return selected(rows, pipeline).schema[made_column(0)].dataType
+
+
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("transform", "said"),
     [
-        ("SELECT count(*) AS c FROM messages", "it aggregates, which would mean: within each batch alone"),
-        ("SELECT user FROM messages GROUP BY user", "it aggregates"),
-        ("SELECT a.n FROM messages a JOIN messages b ON a.n = b.n", "it joins"),
-        ("SELECT n FROM messages LIMIT 5", "it has a LIMIT"),
-        ("SELECT DISTINCT n FROM messages", "it drops duplicates"),
-        ("SELECT row_number() OVER (ORDER BY n) AS r FROM messages", "it has a window function"),
-        ("SELECT n FROM messages ORDER BY n", "it sorts"),
-        ("SELECT n FROM messages UNION ALL SELECT n FROM messages", "it reads the messages more than once"),
-        ("SELECT n FROM messages TABLESAMPLE (5 PERCENT)", "it takes a sample"),
-        ("SELECT n FROM messages WHERE n IN (SELECT n FROM messages)", "it has a query within an expression"),
-        ("SELECT now() AS t FROM messages", r"it calls now\(\), so a repeated batch would give other rows: take nsq"),
-        ("SELECT unix_timestamp() AS t FROM messages", r"it calls current_timestamp\(\)"),
-        ("SELECT n FROM messages WHERE at_noon = current_date()", "cannot be resolved"),
-        ("SELECT n FROM messages WHERE rand() < 0.5", r"it calls rand\(\)"),
-        ("SELECT uuid() AS u FROM messages", r"it calls uuid\(\)"),
-        ("SELECT monotonically_increasing_id() AS i FROM messages", r"it calls monotonically_increasing_id\(\)"),
-        ("SELECT 1 AS one", "it must read the messages, and nothing else"),
-        ("SELECT n, n + 1 AS N FROM messages", "it has 2 columns n"),
-        ("SELECT n AS nsq FROM messages", "a column is called nsq"),
-        ("SELECT NULL AS x FROM messages", "column x is VOID"),
-        ("SELECT nn FROM messages", "`nn` cannot be resolved"),
-        ("SELECT n FRM messages", "Syntax error"),
-        (counted, "it aggregates"),
-        (of_something_else, "it must read the messages, and nothing else"),
-        (nothing, "it must return a DataFrame, not NoneType"),
-        (failing, "it failed: KeyError: 'no such thing'"),
+        ({"select": ["count(*) AS c"]}, r"transform.select=.* add up in a query of the table"),
+        ({"select": ["explode(body.tags) AS tag"]}, "Several rows of one message are made by a function"),
+        ({"select": ["body.nn"]}, "No such struct field `nn`"),
+        ({"select": ["nn"]}, "`nn` cannot be resolved"),
+        ({"select": ["body.n +"]}, "Syntax error"),
+        ({"select": ["body.n", "body.n + 1 AS N"]}, "there are 2 fields n"),
+        ({"select": ["NULL AS x"]}, "field x cannot be VOID"),
+        ({"where": "body.n"}, "transform.where='body.n': "),
+        ({"where": "max(body.n) > 1"}, "transform.where=.* add up in a query of the table"),
     ],
 )
-def test_what_would_not_mean_each_message_alone_is_refused(spark: SparkSession, given: Any, said: str) -> None:
-    key, text = ("sql", given) if isinstance(given, str) else ("function", f"{HERE}:{given.__name__}")
+def test_what_would_not_mean_each_message_alone_is_refused(
+    spark: SparkSession, transform: dict[str, Any], said: str
+) -> None:
     with pytest.raises(InvalidOption, match=said) as raised:
-        Transform({key: text}).check(spark, schema_of(SCHEMA), KEPT)
-    assert str(raised.value).startswith(f"invalid option transform.{key}=")
-    assert "\n" not in str(raised.value).replace(text, "")
+        made_by(spark, **transform)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "kind"),
+    ("select", "kind"),
     [
-        ("SELECT n FROM messages", "struct<n:int>"),
-        ("SELECT * FROM messages", "struct<n:int,user:string,tags:array<string>>"),
-        ("SELECT m + 1 AS k FROM (SELECT n * 2 AS m FROM messages WHERE n > 1) WHERE m < 9", "struct<k:int>"),
-        ("SELECT t, nsq.id FROM messages LATERAL VIEW OUTER explode(tags) x AS t", "struct<t:string,id:string>"),
-        ("SELECT transform(tags, t -> upper(t)) AS tags FROM messages", "struct<tags:array<string>>"),
-        (evens, "struct<n:int,name:string,origin:string>"),
+        (["body.n"], "struct<n:int>"),
+        (["body.*"], "struct<n:int,user:string,tags:array<string>>"),
+        (["body.n * 2 AS k", "id", "date(seen_at) AS day"], "struct<k:int,id:string,day:date>"),
+        ("transform(body.tags, t -> upper(t)) AS tags", "struct<tags:array<string>>"),
     ],
 )
-def test_the_columns_are_the_fields_of_the_body(spark: SparkSession, given: Any, kind: str) -> None:
-    key, text = ("sql", given) if isinstance(given, str) else ("function", f"{HERE}:{given.__name__}")
-    assert Transform({key: text}).check(spark, schema_of(SCHEMA), KEPT).simpleString() == kind
+def test_the_expressions_are_the_fields_of_the_body(spark: SparkSession, select: Any, kind: str) -> None:
+    assert made_by(spark, select=select).simpleString() == kind
 
 
-def test_a_field_with_the_name_of_the_message_s_column_is_refused(spark: SparkSession) -> None:
-    with pytest.raises(InvalidOption, match="the field nsq of the schema"):
-        Transform({"sql": "SELECT nsq FROM messages"}).check(spark, schema_of("NSQ INT"), KEPT)
+def test_a_body_without_a_schema_may_be_selected_from(spark: SparkSession) -> None:
+    assert made_by(spark, "", select=["length(body) AS size"]).simpleString() == "struct<size:int>"
+    assert made_by(spark, "", where="length(body) > 1") == BinaryType()
 
 
 def pipeline_for(nsqd: Running, directory: Path, topic: str, bodies: list[bytes], **fields: Any) -> Pipeline:
@@ -177,78 +201,61 @@ def pipeline_for(nsqd: Running, directory: Path, topic: str, bodies: list[bytes]
     return Pipeline(**{"location": str(directory / "out"), "source": source, "schema": SCHEMA, **fields})
 
 
-def test_messages_are_written_rejected_or_filtered(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
-    tags: dict[int, list[str]] = {number: [f"{number}-{part}" for part in range(number % 4)] for number in range(60)}
-    bodies = [json.dumps({"n": number, "user": "u", "tags": each}).encode() for number, each in tags.items()]
-    sql = "SELECT n, upper(user) AS name, explode(tags) AS tag FROM messages WHERE n >= 10"
-    pipeline = pipeline_for(nsqd, tmp_path, "exploded", [*bodies, b"nope", b"{}"], transform={"sql": sql})
+def test_messages_are_written_rejected_or_left_out(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    bodies = [json.dumps({"n": number, "user": "u"}).encode() for number in range(60)]
+    transform = {"select": ["body.n AS n", "upper(body.user) AS name"], "where": "body.n >= 10"}
+    archive = str(tmp_path / "archive")
+    pipeline = pipeline_for(nsqd, tmp_path, "left", [*bodies, b"nope", b"{}"], transform=transform, archive=archive)
     last = run_pipeline(pipeline, spark=spark, available_now=True)
-    without = sum(number < 10 or not each for number, each in tags.items())
-    assert (last.messages, last.rejected, last.filtered) == (62, 2, without)
-    assert sum(row.filtered for row in read_metrics(pipeline)) == without
+    assert (last.messages, last.rejected) == (62, 2)
+    metrics = read_metrics(pipeline)
+    assert sum(row.messages for row in metrics) == 62
+    assert sum(row.bytes for row in metrics) == sum(map(len, bodies)) + len(b"nope{}")
     rows = spark.read.parquet(pipeline.place("data")).collect()
-    expected = {(number, part): tag for number in range(10, 60) for part, tag in enumerate(tags[number])}
-    assert {(row.body.n, row.part): row.body.tag for row in rows} == expected
-    assert len(rows) == len(expected)
-    assert {row.body.name for row in rows} == {"U"}
-    by_message = Counter((row.nsqd_address, row.topic, row.id) for row in rows)
-    assert len(by_message) == len({number for number, _ in expected})
+    assert sorted((row.body.n, row.body.name) for row in rows) == [(number, "U") for number in range(10, 60)]
+    assert len({row.id for row in rows}) == 50
+    rejected = spark.read.parquet(pipeline.place("rejected")).collect()
+    assert {bytes(row.body): row.reason for row in rejected} == {
+        b"nope": "it is not JSON: expecting value",
+        b"{}": "field n is missing",
+    }
+    archived = spark.read.parquet(archive).collect()
+    assert sorted(bytes(row.body) for row in archived) == sorted([*bodies, b"nope", b"{}"])
 
 
-def test_a_function_and_bodies_without_a_schema(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [{}, {"where": "body.n >= 0"}])
+def test_a_function_makes_rows_in_both_places(
+    spark: SparkSession, nsqd: Running, tmp_path: Path, more: dict[str, str]
+) -> None:
     bodies = [json.dumps({"n": number, "user": "u"}).encode() for number in range(20)]
-    pipeline = pipeline_for(nsqd, tmp_path, "evens", bodies, transform={"function": f"{HERE}:evens"}, dedupe_within=0)
-    last = run_pipeline(pipeline, spark=spark, available_now=True)
-    assert (last.messages, last.filtered) == (20, 10)
+    function = {"function": f"{HERE}:evens", **more}
+    pipeline = pipeline_for(nsqd, tmp_path, f"evens.{len(more)}", bodies, transform=function)
+    assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 20
     rows = spark.read.parquet(pipeline.place("data")).collect()
-    assert {(row.body.n, row.body.name, row.body.origin, row.part) for row in rows} == {
-        (number, "U", "evens", 0) for number in range(0, 20, 2)
-    }
-    sql = "SELECT length(body) AS size FROM messages WHERE body <> X'61'"
-    raw = pipeline_for(
-        nsqd, tmp_path / "raw", "bytes", [b"a", b"bcd"], schema="", transform={"sql": sql}, dedupe_within=0
-    )
-    assert run_pipeline(raw, spark=spark, available_now=True).filtered == 1
-    assert [row.body.size for row in spark.read.parquet(raw.place("data")).collect()] == [3]
+    wanted = [(number, "U") for number in range(0, 20, 2) for _ in range(2)]
+    assert sorted((row.body.n, row.body.name) for row in rows) == wanted
+    assert len({row.id for row in rows}) == 10
 
 
-def broken(messages: DataFrame) -> DataFrame:
-    return messages.select(functions.udf(lambda n: 1 // (n - 7), "int", useArrow=False)("n").alias("n"))
-
-
-def test_a_message_for_which_it_fails_is_rejected(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
-    bodies = [json.dumps({"n": number, "user": "x" if number in (3, 40) else "1"}).encode() for number in range(60)]
-    sql = "SELECT 1 / (n - 20) AS n, cast(user AS INT) AS user FROM messages WHERE n >= 2"
-    pipeline = pipeline_for(nsqd, tmp_path, "poison", [*bodies, b"nope"], transform={"sql": sql}, dedupe_within=0)
-    last = run_pipeline(pipeline, spark=spark, available_now=True)
-    assert (last.messages, last.rejected, last.filtered) == (61, 4, 2)
-    assert spark.read.parquet(pipeline.place("data")).count() == 55
-    reasons = {json.loads(row.body)["n"]: row.reason for row in spark.read.parquet(pipeline.place("rejected")).collect()
-               if row.body != b"nope"}  # fmt: skip
-    assert reasons == {
-        3: "transform.sql fails: cast invalid input",
-        20: "transform.sql fails: divide by zero",
-        40: "transform.sql fails: cast invalid input",
-    }
-    python = pipeline_for(
-        nsqd, tmp_path / "f", "python", bodies[:20], transform={"function": f"{HERE}:broken"}, dedupe_within=0
-    )
-    assert run_pipeline(python, spark=spark, available_now=True).rejected == 1
-    [row] = spark.read.parquet(python.place("rejected")).collect()
-    assert row.reason == "transform.function fails: ZeroDivisionError"
-
-
-def test_one_that_fails_for_many_messages_is_wrong(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
-    bodies = [json.dumps({"n": 0, "user": "x"}).encode() for _ in range(MOST_REFUSED + 10)]
-    pipeline = pipeline_for(
-        nsqd, tmp_path, "wrong", bodies, transform={"sql": "SELECT 1 / n AS n FROM messages"}, dedupe_within=0
-    )
-    with pytest.raises(PipelineFailed, match=r"sql must be wrong: it fails for more than 20 messages .*by zero"):
+def test_an_expression_that_fails_ends_the_run_and_names_those_that_do_not(
+    spark: SparkSession, nsqd: Running, tmp_path: Path
+) -> None:
+    bodies = [json.dumps({"n": number, "user": str(number)}).encode() for number in range(60)]
+    transform: dict[str, Any] = {"select": ["1 / (body.n - 20) AS n"]}
+    pipeline = pipeline_for(nsqd, tmp_path, "poison", bodies, transform=transform)
+    with pytest.raises(PipelineFailed, match=r"select or where fails for a message: .* try_divide .*Nothing is lost"):
         run_pipeline(pipeline, spark=spark, available_now=True)
+    assert not list((tmp_path / "out" / "data").rglob("*.parquet"))
+    transform["select"] = ["try_divide(1, body.n - 20) AS n"]
+    assert run_pipeline(pipeline, spark=spark, available_now=True).messages == 60
+    assert spark.read.parquet(pipeline.place("data")).where("body.n IS NULL").count() == 1
 
 
 def test_it_is_checked_before_the_first_batch(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
-    pipeline = pipeline_for(nsqd, tmp_path, "refused", [b'{"n": 1}'], transform={"sql": "SELECT max(n) FROM messages"})
-    with pytest.raises(InvalidOption, match=r"transform\.sql=.* it aggregates"):
+    pipeline = pipeline_for(nsqd, tmp_path, "refused", [b'{"n": 1}'], transform={"select": ["max(body.n) AS m"]})
+    with pytest.raises(InvalidOption, match=r"transform\.select=.*max"):
         run_pipeline(pipeline, spark=spark, available_now=True)
+    window = replace(pipeline, transform={"select": ["row_number() OVER (ORDER BY body.n) AS r"]})
+    with pytest.raises(PipelineFailed, match=r"[wW]indow"):
+        run_pipeline(window, spark=spark, available_now=True)
     assert not (tmp_path / "out" / "checkpoint" / "offsets").exists()

@@ -95,15 +95,20 @@ def end_by_signal(config: Path) -> None:
     assert "Ended by SIGTERM." in output and "Traceback" not in output
 
 
+#: The two places of the writer: in the source's tasks, and behind Spark's plan.
+PLACES = ("", "[transform]\nwhere = 'body.number >= 0'")
+
+
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
-def test_whatever_ends_the_runs_everything_is_there_once(tmp_path: Path, kind: Kind) -> None:
+def test_whatever_ends_the_runs_everything_is_there_once(tmp_path: Path, kind: Kind, place: str) -> None:
     """Java is killed, a signal comes; spark-submit runs what is left. Below, everything is killed.
 
     Beside it, the tables are maintained, and no reader sees a part of a batch. ``trial`` kills more often.
     """
     with running_nsqd(kind) as nsqd:
         fill([nsqd], 16_000)
-        config = write_config([nsqd], tmp_path, 2_000)
+        config = write_config([nsqd], tmp_path, 2_000, more=place)
         with Beside(config, "parquet") as beside:
             kill_java(config)
             end_by_signal(config)
@@ -209,10 +214,10 @@ def test_nothing_there_is_no_failure_and_what_cannot_begin_is_said_at_once(tmp_p
 def test_check_has_spark_look_at_the_sql(tmp_path: Path) -> None:
     with running_nsqd("process") as nsqd:
         config = write_config([nsqd], tmp_path, 1_000)
-        config.write_text(config.read_text() + '[transform]\nsql = "SELECT max(number) AS n FROM messages"\n')
+        config.write_text(config.read_text() + '[transform]\nselect = ["max(body.number) AS n"]\n')
         done = run(sys.executable, "-m", "gnsq_like", "pipeline", "check", str(config), cwd=tmp_path)
     assert done.returncode == 2, done.stdout + done.stderr
-    assert re.search(r"^Spark .* transform\.sql=.* it aggregates", done.stdout, re.MULTILINE)
+    assert re.search(r"^Spark .* transform\.select=.* add up in a query of the table", done.stdout, re.MULTILINE)
     assert re.search(r"^daemons .* 1 nsqds, 0 messages wait$", done.stdout, re.MULTILINE)
     assert not (tmp_path / "out").exists()
 

@@ -1,6 +1,6 @@
 """A pipeline at scale, by hand: killed at many moments, beside compaction and a reader, with figures in the end.
 
-``python -m tests.spark.pipeline.trial DIRECTORY [--messages N] [--kills N] [--format FORMAT] [--by-topic]``
+``python -m tests.spark.pipeline.trial DIRECTORY [--messages N] [--kills N] [--format FORMAT] [--by-topic] [--more X]``
 
 Several topics of two nsqds, which have the same node id, so the ids of their messages are alike. It ends with an error
 if a message is lost or doubled, or a reader saw a part of a batch.
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--format", default="parquet", choices=["parquet", "delta", "iceberg"])
     parser.add_argument("--by-topic", action="store_true", help="a table for each topic")
+    parser.add_argument("--more", default="", help="TOML for the configuration, such as [transform]")
     parser.add_argument("--nsqd", default="real", choices=["real", "process"])
     given = parser.parse_args()
     given.directory.mkdir(parents=True)
@@ -58,7 +59,9 @@ def main() -> None:
         nsqds = [one, other]
         fill(nsqds, given.messages, TOPICS)
         most = max(1000, given.messages // _BATCHES)
-        config = write_config(nsqds, given.directory, most, given.format, TOPICS, by_topic=given.by_topic)
+        config = write_config(
+            nsqds, given.directory, most, given.format, TOPICS, by_topic=given.by_topic, more=given.more
+        )
         began = time.monotonic()
         with Beside(config, given.format) as beside:
             for line in _runs(config, given.kills):

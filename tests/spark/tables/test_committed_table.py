@@ -19,8 +19,8 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
 from gnsq_like.spark.pipeline.ddl import schema_of
-from gnsq_like.spark.tables.committed_table import check_files, is_committed
-from gnsq_like.spark.tables.data_file import BatchOutOfOrder, TableError
+from gnsq_like.spark.tables.committed_table import is_committed
+from gnsq_like.spark.tables.data_file import BatchOutOfOrder, TableError, check_files
 from tests.support.committed_tables import (
     APPLICATION,
     AT,
