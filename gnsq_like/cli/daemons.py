@@ -27,6 +27,7 @@ from gnsq_like.cli.tool_file import read_toml
 from gnsq_like.cli.tool_options import Decorator, Function
 from gnsq_like.durations import format_duration, parse_duration
 from gnsq_like.errors import UsageError, did_you_mean
+from gnsq_like.runtime.signals import on_signals
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
 from gnsq_like.server.options import VERSION, config_name, version_line
 
@@ -174,17 +175,16 @@ def run(
     log_to_stderr(daemon.options.log_level, daemon.options.log_prefix)
     stopped = Event()
     # Before the addresses are logged: a parent that reads them may send a signal at once.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        gevent.signal_handler(number, stopped.set)
-    if exit_with_parent:
-        gevent.spawn(_wait_for_the_parents_end).link(lambda _: stopped.set())
-    try:
-        daemon.start()
-    except (OSError, UsageError) as exc:
-        raise click.ClickException(f"{name} cannot start: {getattr(exc, 'strerror', exc)}") from None
-    on_start()
-    stopped.wait()
-    daemon.stop()
+    with on_signals((signal.SIGINT, signal.SIGTERM), lambda number: stopped.set()):
+        if exit_with_parent:
+            gevent.spawn(_wait_for_the_parents_end).link(lambda _: stopped.set())
+        try:
+            daemon.start()
+        except (OSError, UsageError) as exc:
+            raise click.ClickException(f"{name} cannot start: {getattr(exc, 'strerror', exc)}") from None
+        on_start()
+        stopped.wait()
+        daemon.stop()
 
 
 def _collect_less_garbage() -> None:

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -47,6 +47,8 @@ def _until_signals(run: Callable[[Event], T], *, throw_at: int, on_hup: Callable
     import gevent
     from gevent.event import Event
 
+    from gnsq_like.runtime.signals import on_signals
+
     stop = Event()
     outcome: list[T] = []
     errors: list[BaseException] = []
@@ -65,16 +67,10 @@ def _until_signals(run: Callable[[Event], T], *, throw_at: int, on_hup: Callable
             greenlet.throw(Interrupted(signals[-1]))
 
     greenlet = gevent.spawn(work)
-    handlers = [gevent.signal_handler(number, signalled, number) for number in (signal.SIGINT, signal.SIGTERM)]
-    if on_hup is not None:
-        handlers.append(gevent.signal_handler(signal.SIGHUP, on_hup))
-    for handler in handlers:
-        handler.ref = True  # the hub has something to wait for, even where nothing else is going on
-    try:
+    with on_signals((signal.SIGINT, signal.SIGTERM), signalled), ExitStack() as stack:
+        if on_hup is not None:
+            stack.enter_context(on_signals((signal.SIGHUP,), lambda number: on_hup()))
         greenlet.join()
-    finally:
-        for handler in handlers:
-            handler.cancel()
     if outcome:
         return outcome[0]
     # Interrupted before it began, it has no outcome.

@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-import gevent
 from gevent.event import Event
 
 from gnsq_like import Reader, ReaderGroup
 from gnsq_like.addresses import join_host_port, parse_address
 from gnsq_like.contrib.health import Health, ReportedRelay
 from gnsq_like.errors import InvalidAddress, InvalidOption, NSQError
+from gnsq_like.runtime.signals import on_signals
 from gnsq_like.server.shared.listen import listen
 
 if TYPE_CHECKING:
@@ -145,12 +145,9 @@ def run_relay(relay: Relay, health: str | None, metrics: Metrics | None, report:
     from gnsq_like.contrib.shared.outbox.relay import RelayThread  # programs without an outbox need not load it
 
     stopped = Event()
-    watchers = [gevent.signal_handler(number, stopped.set) for number in (signal.SIGTERM, signal.SIGINT)]
-    for watcher in watchers:
-        watcher.ref = True  # the hub may have nothing else to wait for
-    try:
-        with served_pages((), health, metrics, report, relays=(relay,)), RelayThread(relay):
-            stopped.wait()
-    finally:
-        for watcher in watchers:
-            watcher.cancel()
+    with (
+        on_signals((signal.SIGTERM, signal.SIGINT), lambda number: stopped.set()),
+        served_pages((), health, metrics, report, relays=(relay,)),
+        RelayThread(relay),
+    ):
+        stopped.wait()

@@ -211,7 +211,8 @@ class Reader(KnownAttributes):
     def run(self, *, stop_timeout: float = 30.0) -> None:
         """Start, and block until stopped by :meth:`stop`, SIGTERM or SIGINT. May switch.
 
-        Signals are handled only in the main thread. A second SIGINT ends the wait for running handlers.
+        Signals are handled only in the main thread, and in another greenlet than its main one only where the program
+        has no handlers of its own. Afterwards they are as before. A second SIGINT ends the wait for running handlers.
 
         :param stop_timeout: seconds for running handlers after a signal
         :raises ConnectionFailed: if all nsqds refuse in a way that a retry cannot cure (AUTH, TLS, a name); its cause

@@ -16,7 +16,7 @@ import logging
 import signal as signals
 import time
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 import gevent
 
@@ -27,6 +27,7 @@ from gnsq_like.reader.message import Message
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.signals import is_main_thread, on_signals
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,8 @@ class Runnable(Protocol):
 def run_until_signal(runnable: Runnable, stop_timeout: float, handlers: Iterable[Handler]) -> None:
     """Start, and wait until it has stopped: by a signal, by ``stop``, or by itself. May switch.
 
-    Signals are handled only in the main thread. A second SIGINT (a second Ctrl-C) ends the wait for running handlers.
+    Signals are handled only in the main thread, and outside its main greenlet only where the program has no handlers of
+    its own. A second SIGINT (a second Ctrl-C) ends the wait for running handlers.
 
     :param stop_timeout: seconds for running handlers after a signal
     :param handlers: of the Reader, or of each
@@ -133,14 +135,29 @@ def run_until_signal(runnable: Runnable, stop_timeout: float, handlers: Iterable
         received.append(number)
         runnable.stop(0.0 if len(received) > 1 and number == signals.SIGINT else stop_timeout)
 
-    watching: list[Any] = []
-    if gevent.get_hub().main_hub:
-        watching = [gevent.signal_handler(number, stop, number) for number in (signals.SIGTERM, signals.SIGINT)]
     try:
-        runnable.wait()
+        with on_signals(_signals_to_take(), stop):
+            runnable.wait()
     finally:
-        for each in watching:
-            each.cancel()
         runnable.stop(stop_timeout)
     if runnable.error is not None:
         raise runnable.error
+
+
+def _signals_to_take() -> list[int]:
+    """Those of SIGTERM and SIGINT that a run may handle: a server, in whose greenlets or threads it runs, has its own.
+
+    In the main greenlet, which this run keeps, nobody else stops the program in order.
+    """
+    found: list[int] = []
+    if is_main_thread():
+        is_main = gevent.getcurrent().parent is None
+        found = [number for number in (signals.SIGTERM, signals.SIGINT) if is_main or _is_pythons(number)]
+    if len(found) < 2:
+        text = "run() leaves SIGTERM and SIGINT to the program that called it: call stop() at its end"
+        logger.info(text)
+    return found
+
+
+def _is_pythons(number: int) -> bool:
+    return signals.getsignal(number) in (signals.SIG_DFL, signals.default_int_handler)
