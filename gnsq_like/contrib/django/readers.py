@@ -3,18 +3,19 @@
 A declaration creates nothing. The modules are imported when readers are needed: by a system check, ``nsq_run`` or a
 test, but not by a web process.
 
-Handlers use the database, so each call is treated like a request: connections that are too old or broken are closed
-before and after it. A database connection belongs to a thread (to a greenlet, if threading is patched), and its
-transaction with it. Handlers in greenlets of one unpatched thread would share both; so there
-``Settings.make_reader`` makes ``spawn="thread"`` the default.
+Each call of a handler is treated like a request: database connections that are too old or broken are closed before and
+after it, caches after it. An activated language or time zone ends with it, because its thread is used again. A database
+connection belongs to a thread (to a greenlet, if threading is patched), and its transaction with it. Handlers in
+greenlets of one unpatched thread would share both; so there ``Settings.make_reader`` makes ``spawn="thread"`` the
+default.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -22,7 +23,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from django import db
 from django.apps import apps
 from django.conf import settings
+from django.core.cache import close_caches
 from django.dispatch import Signal
+from django.urls import set_urlconf
+from django.utils import timezone, translation
 from django.utils.module_loading import autodiscover_modules
 
 from gnsq_like.contrib.django import conf, signals
@@ -57,7 +61,7 @@ class Declared(DeclaredReader):
         :raises UsageError: for wrong settings or arguments
         """
         handler = self.handle if self.batch is None else self.handle_many
-        hooks: dict[str, Callable[..., object]] = {name: _with_database(hook) for name, hook in self.hooks.items()}
+        hooks: dict[str, Callable[..., object]] = {name: _as_requests(hook) for name, hook in self.hooks.items()}
         for name, signal in _SIGNALS.items():
             hooks[name] = partial(self._call_instead, signal, self.hooks.get(name))
         return self.make_reader(conf.settings(), handler, hooks, metrics, tracing)
@@ -73,8 +77,7 @@ class Declared(DeclaredReader):
         return self._call(messages, messages)
 
     def _call(self, argument: object, messages: list[Message]) -> object:
-        _begin_database()
-        try:
+        with _as_a_request():
             self._send(signals.message_started, messages)
             began = time.monotonic()
             try:
@@ -88,17 +91,12 @@ class Declared(DeclaredReader):
             else:
                 self._send(signals.message_handled, messages, seconds=seconds)
             return result
-        finally:
-            db.close_old_connections()
 
     def _call_instead(self, signal: Signal, hook: Callable[[Message], object] | None, message: Message) -> object:
         """Call one that a Reader calls instead of the handler. May block, or switch."""
-        _begin_database()
-        try:
+        with _as_a_request():
             self._send(signal, [message])
             return None if hook is None else hook(message)
-        finally:
-            db.close_old_connections()
 
     def _send(self, signal: Signal, messages: Iterable[Message], **more: object) -> None:
         if signal.has_listeners(self.function):
@@ -106,22 +104,28 @@ class Declared(DeclaredReader):
                 signal.send_robust(self.function, message=message, reader=self.name, **more)
 
 
-def _begin_database() -> None:
-    """As Django does at the beginning of a request."""
+@contextmanager
+def _as_a_request() -> Iterator[None]:
+    """Do what Django does at both ends of a request, and end what its middleware would end."""
     db.reset_queries()
     db.close_old_connections()
+    try:
+        yield
+    finally:
+        translation.deactivate()
+        timezone.deactivate()
+        set_urlconf(None)
+        close_caches()
+        db.close_old_connections()
 
 
-def _with_database(hook: Callable[..., object]) -> Callable[..., object]:
+def _as_requests(hook: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(hook)
-    def with_database(*given: object) -> object:
-        _begin_database()
-        try:
+    def as_a_request(*given: object) -> object:
+        with _as_a_request():
             return hook(*given)
-        finally:
-            db.close_old_connections()
 
-    return with_database
+    return as_a_request
 
 
 #: The Readers that were made last in this process, for ``healthz``.

@@ -28,6 +28,9 @@ connects before the first publish or the start of a reader.
 from __future__ import annotations
 
 import functools
+import sys
+import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,6 +43,7 @@ from gnsq_like.contrib.shared.extras import missing
 try:
     from flask import Blueprint, Flask, Response, current_app
     from flask.globals import app_ctx
+    from werkzeug.serving import is_running_from_reloader
 except ModuleNotFoundError as exc:
     raise missing(exc, "flask") from exc
 
@@ -68,6 +72,8 @@ _OWN: Mapping[str, tuple[object, tuple[type, ...]]] = {
     # Seconds between two looks of the relay at the outbox where no commit wakes it.
     "OUTBOX_POLL_INTERVAL": (0.5, (float,)),
 }
+#: Seconds for which ``consuming`` looks whether the reloader starts: it does so after the application.
+_LOOKS_FOR_RELOADER = 60
 _KEY = "nsq"
 _PREFIX = "NSQ_"
 
@@ -313,12 +319,18 @@ class NSQ:
     def consuming(self, app: Flask | None = None, *names: str) -> Iterator[ReaderGroup]:
         """Run the readers during the block. May switch, or block, at both ends.
 
-        If threading is patched they share the hub; otherwise they have a thread of their own.
+        If threading is patched they share the hub; otherwise they have a thread of their own. Flask's reloader has two
+        processes: begin it only in the child (``docs/web.rst``); the other one gives a warning.
         """
         state = self._state(app)
         timeout = state.settings.own["STOP_TIMEOUT"]
+        ended = threading.Event()
         with ReaderGroup(*self.make_readers(names, state.app), stop_timeout=timeout, own_thread=True) as group:
-            yield group
+            threading.Thread(target=_warn_about_the_reloader, args=(ended,), daemon=True).start()
+            try:
+                yield group
+            finally:
+                ended.set()
 
     @property
     def stop_timeout(self) -> float:
@@ -370,6 +382,21 @@ class NSQ:
             )
 
         return blueprint
+
+
+def _warn_about_the_reloader(ended: threading.Event) -> None:
+    """Warn if this process turns out to be the parent of Flask's reloader, whose module Werkzeug then imports."""
+    for _ in range(_LOOKS_FOR_RELOADER):
+        if "werkzeug._reloader" in sys.modules and not is_running_from_reloader():
+            warnings.warn(  # not in the log, which a program under development has seldom configured
+                "this process only watches files for Flask's reloader, and consumes with the code of its start beside "
+                "the child that serves: consume only where werkzeug.serving.is_running_from_reloader() is true",
+                RuntimeWarning,
+                stacklevel=1,
+            )
+            return
+        if ended.wait(1.0):
+            return
 
 
 def _in_context(app: Flask, function: Callable[..., object]) -> Callable[..., object]:

@@ -4,12 +4,17 @@ import io
 import unittest
 
 import pytest
+from django.conf import settings
+from django.core.cache import caches
 from django.db import transaction
 from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
 from django.test.runner import DiscoverRunner
+from django.urls import get_urlconf, set_urlconf
+from django.utils import timezone, translation
 
 from gnsq_like.contrib.django import publish, reader, readers
 from gnsq_like.contrib.django.testing import NSQTestMixin, deliver, recording
+from gnsq_like.testing import Published
 from tests.support.django_project import recorded
 
 
@@ -211,3 +216,29 @@ def test_commits_are_real_in_a_transaction_test_case():
             assert [each.body for each in self.published] == [b"x"]
 
     assert run(Tests) == {}
+
+
+def test_a_handler_leaves_nothing_of_django_behind(monkeypatch):
+    """What a request's middleware and the end of a request would end: the thread is used again."""
+    closed = []
+    cache = caches["default"]
+    monkeypatch.setattr(cache, "close", lambda **_: closed.append(True))
+
+    @reader("orders", "language")
+    def handle(message):
+        translation.activate("de")
+        timezone.activate("Europe/Berlin")
+        set_urlconf("elsewhere")
+        if message.body == b"fails":
+            raise ValueError("fails")
+
+    class Tests(NSQTestMixin, SimpleTestCase):
+        def test(self):
+            deliver([Published("orders", b"x", None)])
+            with pytest.raises(ValueError, match="fails"):
+                deliver([Published("orders", b"fails", None)])
+            found = translation.get_language(), timezone.get_current_timezone_name(), get_urlconf()
+            assert found == (settings.LANGUAGE_CODE, settings.TIME_ZONE, None)
+
+    assert run(Tests) == {}
+    assert len(closed) == 2

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gnsq_like import Producer, Reader
+from gnsq_like import NsqdHTTPClient, Producer, Reader
 from tests.support.commands import needs_proc, runs
 from tests.support.daemons import Running, running_nsqd, wait_for
-from tests.support.web import CLOSING, client_states, flask, get
+from tests.support.web import CLOSING, Server, client_states, flask, get
 
 pytestmark = pytest.mark.servers
 
@@ -110,3 +110,41 @@ def test_flask_nsq_run_says_what_is_wrong_before_it_supervises(tmp_path: Path) -
         assert process.wait_for_end(60) != 0
         assert "Error: invalid option health='nowhere': it must be host:port" in process.log
         assert "Traceback" not in process.log
+
+
+RELOADED = """
+import os
+
+from flask import Flask
+
+from gnsq_like.contrib.flask import NSQ
+
+app = Flask(__name__)
+nsq = NSQ(app)
+
+
+@nsq.reader("clicks", "c")
+def handle(message):
+    pass
+
+
+with nsq.consuming(app):
+    app.run(port=0, use_reloader=os.environ["RELOADER"] == "yes")
+"""
+
+
+@pytest.mark.parametrize("reloader", ["yes", "no"])
+def test_consuming_in_the_parent_of_the_reloader_is_warned_about(tmp_path: Path, nsqd: Running, reloader: str) -> None:
+    (tmp_path / "reloaded.py").write_text(RELOADED)
+    with NsqdHTTPClient(nsqd.http_address) as client:
+        client.create_topic("clicks")
+        client.create_channel("clicks", "c")
+    process = Server(["reloaded.py"], tmp_path, NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address, RELOADER=reloader)
+    try:
+        connections = 2 if reloader == "yes" else 1
+        wait_for(lambda: len(client_states(nsqd, "clicks")) == connections, "the readers of each process")
+        if reloader == "yes":
+            wait_for(lambda: "only watches files" in process.log, "the warning")
+        assert process.log.count("only watches files") == connections - 1
+    finally:
+        process.end(signal.SIGINT)
