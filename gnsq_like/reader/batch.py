@@ -28,6 +28,7 @@ from gevent import get_hub
 
 from gnsq_like.errors import InvalidOption, NSQError, Requeue
 from gnsq_like.reader.message import Message, Outcome
+from gnsq_like.runtime.thread_pool import NoThreads, ThreadPool
 from gnsq_like.runtime.timer import Soon, Timer
 from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, undone
 from gnsq_like.runtime.worker_pool import WorkerPool
@@ -85,7 +86,7 @@ class BatchCollector:
     """Collects the messages of a started Reader for its Batch: :meth:`put` them.
 
     :param is_starved: whether no message can arrive before some are answered
-    :param call: calls a handler with a list of messages, here or in a thread
+    :param threads: where handlers are called
     :param has_expired: whether a message is too old to be handled, and has been finished; may switch. None if messages
         do not expire
     :param log_tracebacks: the option of this name
@@ -96,14 +97,14 @@ class BatchCollector:
         batch: Batch,
         concurrency: int,
         is_starved: Callable[[], bool],
-        call: Callable[[Handler, list[Message]], object],
+        threads: ThreadPool | NoThreads,
         has_expired: Callable[[Message], bool] | None = None,
         *,
         log_tracebacks: bool = False,
     ) -> None:
         self._batch = batch
         self._is_starved = is_starved
-        self._call = call
+        self._threads = threads
         self._has_expired = has_expired
         self._failures = FailureLog(logger, every=log_tracebacks)
         self._workers: WorkerPool[None] = WorkerPool(self._work, concurrency)
@@ -188,33 +189,46 @@ class BatchCollector:
 
     def _handle(self, messages: list[Message]) -> None:
         """Call the handler and answer its messages."""
-        handler = self._batch.handler
         try:
             if self._has_expired is not None:
                 messages = [message for message in messages if not self._has_expired(message)]
-                if not messages:
-                    return
-            result = self._call(handler, list(messages))
+            if not messages:
+                return
+            if self._threads.call(self._try, messages):
+                _finish(messages)
+        except BaseException as exc:
+            self._failed(messages, exc)
+
+    def _try(self, messages: list[Message]) -> bool:
+        """Call the handler, here or in a thread, and deal with its failure there; whether it has handled them."""
+        handler = self._batch.handler
+        try:
+            result = handler(list(messages))
             if result is not None and (fault := undone(result)) is not None:
                 raise NSQError(f"the handler did nothing: {fault}")
-            if result is False:
-                error = NSQError("the handler returned False")
-                for message in messages:
-                    message.fail(error)
-                text = "%r returned False: %d messages requeued"
-                logger.error(text, handler, len(messages), extra=_fields(messages))
-                return
-            _finish(messages)
         except BaseException as exc:
-            # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
+            self._failed(messages, exc)
+            return False
+        if result is False:
+            self._threads.about_to_return()
+            error = NSQError("the handler returned False")
             for message in messages:
-                message.fail(exc)
-            if isinstance(exc, Requeue):
-                return
-            if isinstance(exc, ENDS):
-                raise
-            text = f"{handler!r} failed with a batch of {len(messages)}"
-            self._failures.log(text, exc, _fields(messages))
+                message.fail(error)
+            text = "%r returned False: %d messages requeued"
+            logger.error(text, handler, len(messages), extra=_fields(messages))
+        return result is not False
+
+    def _failed(self, messages: list[Message], exc: BaseException) -> None:
+        # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
+        self._threads.about_to_return()
+        for message in messages:
+            message.fail(exc)
+        if isinstance(exc, Requeue):
+            return
+        if isinstance(exc, ENDS):
+            raise exc
+        text = f"{self._batch.handler!r} failed with a batch of {len(messages)}"
+        self._failures.log(text, exc, _fields(messages))
 
 
 def _finish(messages: list[Message]) -> None:

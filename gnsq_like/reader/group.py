@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextvars import copy_context
 from dataclasses import fields
 from functools import partial
 from types import TracebackType
@@ -111,7 +112,8 @@ class ReaderGroup:
         thread = HubThread("gnsq_like readers")
         self._thread = thread
         try:
-            thread.start().run(self._start_here, timeout=_START_TIMEOUT)
+            # In the caller's context, of which each message gets a copy.
+            thread.start().run(copy_context().run, self._start_here, timeout=_START_TIMEOUT)
         except BaseException:
             self._thread = None
             thread.end_soon()
@@ -130,7 +132,7 @@ class ReaderGroup:
         handle = self._hub_handle
         if handle is None or not handle.lives:
             raise NotRunning(f"the group is {self._state}")
-        handle.run(self._add_here, reader, timeout=_START_TIMEOUT)
+        handle.run(copy_context().run, self._add_here, reader, timeout=_START_TIMEOUT)
 
     def _add_here(self, reader: Reader) -> None:
         # In the Readers' hub: they live there, and the last of them does not end its thread meanwhile.
@@ -176,7 +178,8 @@ class ReaderGroup:
     def run(self, *, stop_timeout: float | None = None) -> None:
         """Start all, and block until they have stopped: by :meth:`stop`, SIGTERM, SIGINT, or by themselves. May switch.
 
-        Signals are handled only in the main thread. A second SIGINT ends the wait for running handlers.
+        Signals are handled only in the main thread, and in another greenlet than its main one only where the program
+        has no handlers of its own. Afterwards they are as before. A second SIGINT ends the wait for running handlers.
 
         :param stop_timeout: seconds for running handlers after a signal, instead of the group's
         :raises NSQError: if a Reader gave up, see ``Reader.run``; the others have stopped, too

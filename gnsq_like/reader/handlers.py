@@ -7,6 +7,9 @@ here; no exception of a handler reaches a connection.
 They wait in a queue of workers, in a ``Batch``'s, or in that of the ``Loops``; all three have ``waiting``, ``busy``,
 ``put``, ``take_waiting``, ``is_worker``, ``set_concurrency`` and ``kill``.
 
+With ``spawn="thread"`` the handler's failure is dealt with in its thread, because there are its thread-locals and its
+ContextVars, which a log handler or an error tracker may ask for.
+
 Rules for editors: ``_work`` and ``Loops.run`` are on the path of every message, so they make no call that can be left
 out there; each would cost 2 to 5 % of the path.
 """
@@ -15,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import math
-import operator
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable
@@ -31,7 +33,7 @@ from gnsq_like.reader.message import Message, Outcome, make_decoder
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import wall_clock
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.thread_pool import ThreadPool
+from gnsq_like.runtime.thread_pool import NoThreads, ThreadPool
 from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, undone
 from gnsq_like.runtime.worker_pool import WorkerPool
 
@@ -68,6 +70,7 @@ class Limits:
     :param on_giving_up: called with a message to be given up, instead of the handler
     :param on_expired: called with a message older than ``max_age``, likewise
     :param on_error: called with (nsqd's address, error) if one of the two raises
+    :param threads: where the two are called, as the handler is: they may block and use thread-locals
     :param clock: returns seconds since the epoch, as messages' timestamps are
     """
 
@@ -79,6 +82,7 @@ class Limits:
         on_giving_up: Callable[[Message], object] | None,
         on_expired: Callable[[Message], object] | None,
         on_error: Callable[[str, NSQError], object],
+        threads: ThreadPool | NoThreads,
         clock: Callable[[], float],
     ) -> None:
         self.max_attempts: float = options.max_attempts or math.inf
@@ -89,6 +93,7 @@ class Limits:
         self._on_giving_up = on_giving_up
         self._on_expired = on_expired
         self._on_error = on_error
+        self._threads = threads
         self._clock = clock
         self._failures = FailureLog(logger, every=options.log_tracebacks)
         #: How many deliveries of a message were no attempts; the oldest first.
@@ -109,7 +114,7 @@ class Limits:
         key = message.nsqd_address, message.topic, message.id
         self._spared[key] = self._spared.pop(key, 0) + 1
         if len(self._spared) > _MOST_SPARED:
-            del self._spared[next(iter(self._spared))]
+            self._spared.pop(next(iter(list(self._spared))), None)  # whole calls: other threads come here
 
     def _has_used_up(self, message: Message) -> bool:
         """Whether it was delivered more than ``max_attempts`` times, without those that were no attempts."""
@@ -149,18 +154,8 @@ class Limits:
         :returns: False if that failed; then the message is requeued without backoff, and the failure reported
         """
         if function is not None:
-            try:
-                if (fault := undone(function(message))) is not None:
-                    raise NSQError(f"{name} did nothing: {fault}")
-            except ENDS:
-                raise
-            except BaseException as exc:
-                if message.answer is None:
-                    message.requeue(backoff=False)
-                text = f"{name} raised; message {message.id} is requeued, not lost"
-                self._failures.log(text, exc, message.log_fields)
-                error = NSQError(f"{name} failed for message {message.id}: {exc!r}")
-                error.__cause__ = exc
+            error = self._threads.call(partial(self._try, name, function), message)
+            if error is not None:
                 self._on_error(message.nsqd_address, error)
                 return False
         if message.answer is None and message.is_async:
@@ -169,6 +164,24 @@ class Limits:
             message.answer = "FIN"
             message._source.finish_all([message], outcome)
         return True
+
+    def _try(self, name: str, function: Callable[[Message], object], message: Message) -> NSQError | None:
+        """Call the user's function, where the handler would run. If it fails, requeue the message, and log it."""
+        try:
+            if (fault := undone(function(message))) is not None:
+                raise NSQError(f"{name} did nothing: {fault}")
+        except ENDS:
+            raise
+        except BaseException as exc:
+            self._threads.about_to_return()
+            if message.answer is None:
+                message.requeue(backoff=False)
+            text = f"{name} raised; message {message.id} is requeued, not lost"
+            self._failures.log(text, exc, message.log_fields)
+            error = NSQError(f"{name} failed for message {message.id}: {exc!r}")
+            error.__cause__ = exc
+            return error
+        return None
 
 
 class Loops:
@@ -291,14 +304,15 @@ class Handlers:
         self._failures = FailureLog(logger, every=options.log_tracebacks)
         #: See ``Message.data``.
         self.decode = make_decoder(options.decoder)
-        self._threads = ThreadPool(concurrency) if options.spawn == "thread" else None
+        has_threads = options.spawn == "thread"
+        self._threads: ThreadPool | NoThreads = ThreadPool(concurrency) if has_threads else NoThreads()
         self._limits = Limits(
             options,
             name,
-            # Like the handler, they may block and use thread-locals, so they run in the same threads.
-            on_giving_up=on_giving_up and self._in_thread(on_giving_up),
-            on_expired=on_expired and self._in_thread(on_expired),
+            on_giving_up=on_giving_up,
+            on_expired=on_expired,
             on_error=on_error,
+            threads=self._threads,
             clock=clock,
         )
         #: Whether the Reader is stopping.
@@ -314,7 +328,7 @@ class Handlers:
                 handler,
                 concurrency,
                 lambda: is_starved() and not self._workers.waiting,
-                operator.call if self._threads is None else self._threads.call,
+                self._threads,
                 None if options.max_age is None else self._limits.has_expired,
                 log_tracebacks=options.log_tracebacks,
             )
@@ -322,15 +336,12 @@ class Handlers:
         elif handler is None:
             self._loops = Loops(self._limits)
         else:
-            self._handle = self._in_thread(handler)
+            self._handle = partial(self._threads.call, partial(self._try, handler)) if has_threads else handler
             if self.decode is not None:
                 self._handle = _decoding(self._handle)
         self._workers: WorkerPool[Message] = WorkerPool(work, concurrency, failed=self._failed)
         #: Where messages wait, or are handled.
         self._queues = [each for each in (self._collector, self._workers, self._loops) if each is not None]
-
-    def _in_thread(self, function: Callable[[Message], object]) -> Callable[[Message], object]:
-        return function if self._threads is None else partial(self._threads.call, function)
 
     # -- waiting messages ---------------------------------------------------------------------------
 
@@ -419,19 +430,17 @@ class Handlers:
         """Set how many handlers may run at once. Never switches."""
         for queue in self._queues:
             queue.set_concurrency(concurrency)
-        if self._threads is not None:
-            self._threads.width = concurrency
+        self._threads.width = concurrency
 
     def catch_up(self) -> None:
         """Let handlers that have returned in their threads answer their messages. May switch."""
-        if self._threads is not None:
-            self._threads.catch_up()
+        self._threads.catch_up()
 
     def kill(self) -> None:
         """Kill running handlers with GreenletExit; threads cannot be killed. May switch."""
         for queue in self._queues:
             queue.kill()
-        if self._threads is not None and (running := self._threads.close(calls=False)):
+        if running := self._threads.close(calls=False):
             log_soon(logger.warning, "%d handlers of %s are still running in threads", running, self._name)
 
     # -- one message --------------------------------------------------------------------------------
@@ -443,17 +452,9 @@ class Handlers:
             if (message.is_overdue or message.attempts > limits.asked_above) and limits.refuses(message):
                 return
             result = self._handle(message)
-            if result is not None and (fault := undone(result)) is not None:
-                raise NSQError(f"the handler did nothing: {fault}")
-            if result is False:
-                message.fail(NSQError("the handler returned False"))
-                logger.error(
-                    "the handler of %s returned False: message %s requeued",
-                    self._name,
-                    message.id,
-                    extra=message.log_fields,
-                )
-            elif message.answer is None:
+            if result is not None:
+                self._check(message, result)
+            if message.answer is None:
                 if message.is_async:
                     message._leave()
                 else:  # as message.finish(), in the Reader's thread; calls cost time here
@@ -464,6 +465,25 @@ class Handlers:
                         source.write_soon()
         except BaseException as exc:
             self._failed(message, exc)
+
+    def _try(self, handler: Callable[[Message], object], message: Message) -> None:
+        """In a thread: call the handler. If it fails, deal with that; otherwise the worker finishes the message."""
+        try:
+            result = handler(message)
+            if result is not None:
+                self._check(message, result)
+        except BaseException as exc:
+            self._failed(message, exc)
+
+    def _check(self, message: Message, result: object) -> None:
+        """Look at what a handler returned. Raises NSQError if it did nothing."""
+        if (fault := undone(result)) is not None:
+            raise NSQError(f"the handler did nothing: {fault}")
+        if result is False:
+            self._threads.about_to_return()
+            message.fail(NSQError("the handler returned False"))
+            text = "the handler of %s returned False: message %s requeued"
+            logger.error(text, self._name, message.id, extra=message.log_fields)
 
     def _look(self, collector: BatchCollector, message: Message) -> None:
         """In a worker greenlet, with a Batch: look at one message before it joins others."""
@@ -476,6 +496,7 @@ class Handlers:
 
     def _failed(self, message: Message, exc: BaseException) -> None:
         # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
+        self._threads.about_to_return()
         message.fail(exc)
         if isinstance(exc, Requeue):
             if not exc.counts:

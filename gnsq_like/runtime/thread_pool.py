@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 import gevent
@@ -73,8 +74,8 @@ class ThreadPool:
     def __init__(self, width: int, *, idle_timeout: float | None = None) -> None:
         idle = -1 if idle_timeout is None else idle_timeout
         self._pool = threadpool.ThreadPool(min(width, _MOST_THREADS), idle_task_timeout=idle)
-        #: Running calls; each is added and removed by its thread.
-        self._running: set[_Call] = set()
+        #: The threads with running calls, by their ids; each is added and removed by itself.
+        self._running: dict[int, _Call] = {}
         #: Calls that greenlets wait for.
         self._awaited: set[_Call] = set()
 
@@ -90,11 +91,14 @@ class ThreadPool:
             self._pool.maxsize = width
 
     def call(self, function: Callable[[_A], _R], argument: _A) -> _R:
-        """Call ``function(argument)`` in a thread; returns or raises whatever it does. May switch."""
+        """Call ``function(argument)`` in a thread, in a copy of this context. May switch.
+
+        Returns or raises whatever it does.
+        """
         call = _Call()
         self._awaited.add(call)
         try:
-            outcome = self._pool.spawn(self._call, call, function, argument).get()
+            outcome = self._pool.spawn(copy_context().run, self._call, call, function, argument).get()
         finally:
             self._awaited.discard(call)
         if not isinstance(outcome, _Raised):
@@ -110,14 +114,18 @@ class ThreadPool:
 
     def _call(self, call: _Call, function: Callable[[_A], _R], argument: _A) -> _R | _Raised:
         # In a thread.
-        self._running.add(call)
+        self._running[native.thread_id()] = call
         try:
             return function(argument)
         except BaseException as exc:
             return _Raised(exc)
         finally:
             call.returned = True
-            self._running.discard(call)
+            self._running.pop(native.thread_id(), None)
+
+    def about_to_return(self) -> None:
+        """The call in this thread is done but for a word in the log: :meth:`close` waits for it. Never switches."""
+        self._running.pop(native.thread_id(), None)
 
     def catch_up(self) -> None:
         """Wait until the greenlets of all calls that have returned have gone on. May switch.
@@ -141,6 +149,26 @@ class ThreadPool:
                 break
             end.join(min(left, _LOOK))
         return 0 if end.dead else int(self._pool.size)
+
+
+class NoThreads:
+    """As a ThreadPool, for functions that are called where they are."""
+
+    width = 0
+
+    def call(self, function: Callable[[_A], _R], argument: _A) -> _R:
+        """Call it."""
+        return function(argument)
+
+    def about_to_return(self) -> None:
+        """Nothing."""
+
+    def catch_up(self) -> None:
+        """Nothing."""
+
+    def close(self, timeout: float = 1.0, *, calls: bool = True) -> int:
+        """Nothing."""
+        return 0
 
 
 def call_in_thread(function: Callable[[_A], _R], argument: _A) -> _R:

@@ -129,7 +129,7 @@ def in_one_line(exc: BaseException) -> str:
 
 
 class FailureLog:
-    """Logs what the user's code raises.
+    """Logs what the user's code raises. From any thread.
 
     :param every: whether each failure is an ERROR with its traceback
     :param clock: returns the time in seconds
@@ -154,7 +154,7 @@ class FailureLog:
             since, count = now, 0
         self._kinds[kind] = (since, count + 1)
         if len(self._kinds) > _MOST_KINDS:
-            del self._kinds[next(iter(self._kinds))]  # the one that was last seen longest ago
+            self._kinds.pop(next(iter([*self._kinds])), None)  # the one that was last seen longest ago
         try:
             if count == 0:
                 self._logger.error("%s: %s", text, in_one_line(exc), exc_info=exc, extra=extra, stacklevel=2)

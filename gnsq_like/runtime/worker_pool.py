@@ -11,6 +11,9 @@ polling the sockets first. A worker that has used up the slice goes idle, and th
 So heartbeats are answered and FINs leave, however much CPU the handlers use. If handlers block, this costs one
 iteration of the hub per slice.
 
+Each call has a fresh copy of the context in which the pool was made, so that no item sees what another has left in a
+ContextVar.
+
 Rules for editors: code that leaves items in the queue schedules the pump (``_pump_soon``). ``put`` never switches;
 ``_pump`` and ``_after_poll`` run in the hub.
 """
@@ -21,6 +24,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import Context, copy_context
 from typing import Any, Generic, TypeVar
 
 import gevent
@@ -44,7 +48,7 @@ def _log(item: object, exc: Exception) -> None:
 class WorkerPool(Generic[_T]):
     """Calls ``handle(item)`` for every item put, concurrently as far as ``handle`` blocks.
 
-    Belongs to the hub in which it is made.
+    Belongs to the hub in which it is made, and its calls to that place's context.
 
     :param handle: called in a worker greenlet; must handle its own exceptions. GreenletExit may pass: the worker ends,
         so that ``kill`` of the greenlet in which an item is handled returns
@@ -66,6 +70,7 @@ class WorkerPool(Generic[_T]):
         self._failed = failed
         self._spawn = spawn
         self.concurrency = concurrency
+        self._fresh_context: Callable[[], Context] = copy_context().copy
         self._loop = get_hub().loop
         self._queue: deque[_T] = deque()
         #: Idle workers, the most recent last.
@@ -191,6 +196,7 @@ class WorkerPool(Generic[_T]):
         """Handle items until none are left to begin, or the slice is used up."""
         queue = self._queue
         handle = self._handle
+        fresh_context = self._fresh_context
         # Once for all of them: others run, and can look, only while an item is handled.
         self.busy += 1
         item: _T | None = None
@@ -200,7 +206,7 @@ class WorkerPool(Generic[_T]):
                 del queue[0]
                 if queue and not self._pump_due:
                     self._pump_soon()
-                handle(item)
+                fresh_context().run(handle, item)
                 item = None
                 if time.monotonic() - self._polled_at > SLICE:
                     break

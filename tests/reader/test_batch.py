@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gnsq_like import Batch, Message, Producer, Reader
 from gnsq_like.errors import InvalidOption
 from gnsq_like.reader.batch import BatchCollector
+from gnsq_like.runtime.thread_pool import NoThreads
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.hub import settle
 from tests.support.messages import Source, make_message
@@ -356,7 +357,7 @@ def test_every_message_is_answered_once_whatever_happens(size, concurrency, pass
         return end != "False"
 
     batch = Batch(handler, size, NEVER)
-    collector = BatchCollector(batch, concurrency, lambda: next(coming_starved, False), lambda f, x: f(x))
+    collector = BatchCollector(batch, concurrency, lambda: next(coming_starved, False), NoThreads())
     number = 0
     for count in passes:
         messages = []
