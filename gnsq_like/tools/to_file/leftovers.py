@@ -107,6 +107,8 @@ class OpenFiles:
         with suppress(FileNotFoundError), private_directory(self._root, self._name, make=False) as (descriptor, wide):
             for base in sorted(os.listdir(descriptor)):
                 content = _read(base, descriptor)
+                if content is None:  # closed meanwhile, by another process
+                    continue
                 note = _parsed(content)
                 if note is not None and not wide:
                     yield note
@@ -119,12 +121,14 @@ class OpenFiles:
                 trust(descriptor)
 
 
-def _read(base: str, directory: int) -> bytes:
-    """The content of a note; empty if it cannot be read."""
+def _read(base: str, directory: int) -> bytes | None:
+    """The content of a note; empty if it cannot be read, None if it is gone."""
     try:
         descriptor = os.open(base, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
         with os.fdopen(descriptor, "rb") as file:
             return file.read(_MOST_BYTES) or b""
+    except FileNotFoundError:
+        return None
     except OSError:
         return b""
 

@@ -184,23 +184,31 @@ class LogFile:
             except (FileExistsError, FileNotFoundError):  # another process was faster
                 return self._open(name)
             try:
-                with suppress(OSError):  # some file systems have no locks
-                    fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits for another process that recovers it
-                if not _is_at(os.path.basename(path), os.fstat(descriptor), directory):
-                    os.close(descriptor)
-                    return self._open(name)
+                self._lock(descriptor, path)
+                is_there = _is_at(os.path.basename(path), os.fstat(descriptor), directory)
                 note = Note.of(name, descriptor, directory, made=made)
-                if self._plan.rotate_size and note.size > self._plan.rotate_size:
-                    os.close(descriptor)
-                    return False
-                self._notes.add(note)
-                os.fsync(directory)
+                is_full = bool(self._plan.rotate_size) and note.size > self._plan.rotate_size
+                if is_there and not is_full:
+                    self._notes.add(note)
+                    os.fsync(directory)
             except BaseException:
                 os.close(descriptor)
                 raise
+        if not is_there or is_full:
+            os.close(descriptor)
+            return not is_there and self._open(name)
         logger.info("[%s] opening %s", self._topic, path)
         self._descriptor, self._note, self._size = descriptor, note, note.size
         return True
+
+    def _lock(self, descriptor: int, path: str) -> None:
+        """Take the shared lock; another process that recovers the file has it alone until that is done."""
+        with suppress(OSError):  # some file systems have no locks
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                logger.warning("[%s] waiting for another process to release %s", self._topic, path)
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
 
     def _write(self, block: list[bytes], size: int) -> None:
         if not block:
@@ -228,5 +236,5 @@ def _is_at(path: str, file: os.stat_result, directory: int | None = None) -> boo
     """Whether a path leads to a file."""
     try:
         return os.path.samestat(os.stat(path, dir_fd=directory, follow_symlinks=False), file)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False

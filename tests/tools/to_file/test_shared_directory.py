@@ -270,6 +270,20 @@ def has_waiter(file: int) -> bool:
     return any("->" in line and f":{inode} " in line for line in Path("/proc/locks").read_text().splitlines())
 
 
+def test_notes_may_go_while_they_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    notes = OpenFiles(str(tmp_path))
+    both = [Note("a"), Note("b")]
+    for note in both:
+        notes.add(note)
+    remaining = iter(notes)
+    first = next(remaining)
+    for note in both:
+        notes.remove(note)
+    assert first in both
+    assert list(remaining) == []
+    assert caplog.records == []
+
+
 def test_a_file_with_another_link_is_not_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = log_file(planned(tmp_path))
     log.write([b"one"], sync=True)
