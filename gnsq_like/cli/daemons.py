@@ -43,6 +43,12 @@ WITHOUT_EFFECT = frozenset(
         "worker_id",
         "queue_scan_worker_pool_max",
         "queue_scan_selection_count",
+        "statsd_address",
+        "statsd_prefix",
+        "statsd_interval",
+        "statsd_mem_stats",
+        "statsd_udp_packet_size",
+        "statsd_exclude_ephemeral",
     }
 )
 #: Where a context keeps the names of what was ignored.
@@ -152,7 +158,8 @@ class DaemonCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         if names := ctx.meta.get(_IGNORED):
-            click.echo(f"WARNING: ignored, without an effect here: {', '.join(names)}", err=True)
+            page = "admin.rst" if self.name == "admin" else "daemons.rst"
+            click.echo(f"WARNING: without an effect here, see docs/{page}: {', '.join(names)}", err=True)
         return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -160,14 +160,6 @@ class NsqdOptions:
     deflate: bool = _option("Let clients negotiate deflate.", True)
     max_deflate_level: int = _option("Highest level of deflate that a client may ask for, 1 to 9.", 6)
     snappy: bool = _option("Let clients negotiate snappy.", True)
-    statsd_address: str = _option("<addr>:<port> of a statsd to push figures to, by UDP.", "")
-    statsd_prefix: str = _option(
-        "Prefix of the names pushed; %s stands for the broadcast address and the HTTP port.", "nsq.%s"
-    )
-    statsd_interval: float = _option("Time between two pushes.", 60.0)
-    statsd_mem_stats: bool = _option("Push memory figures too.", True)
-    statsd_udp_packet_size: int = _option("Largest packet in bytes.", 508)
-    statsd_exclude_ephemeral: bool = _option("Push no figures of ephemeral topics and channels.", False)
     e2e_processing_latency_percentiles: tuple[float, ...] = _option(
         "Percentile of the time from publishing to FIN, as 0.99; may be given several times, or "
         "several separated by commas.",
@@ -202,7 +194,7 @@ class NsqdOptions:
         for name, least in _LEAST.items():
             if (value := getattr(self, name)) < least:
                 raise InvalidOption(name, value, f"it must be at least {least}")
-        for address in (*self.lookupd_tcp_addresses, *filter(None, [self.statsd_address])):
+        for address in self.lookupd_tcp_addresses:
             parse_address(address)
         for percentile in self.e2e_processing_latency_percentiles:
             if not 0 < percentile <= 1:

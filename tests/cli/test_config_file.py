@@ -139,9 +139,9 @@ def test_what_is_ignored_is_one_line_of_warning(config: Path, tmp_path: Path) ->
     done = CliRunner().invoke(nsqd, ["--config", str(config), "-verbose", "", "--worker-id=3", ""])
     assert done.exit_code == 1
     warning, error = done.output.splitlines()
-    assert warning.startswith("WARNING: ignored, without an effect here: ")
+    assert warning.startswith("WARNING: without an effect here, see docs/daemons.rst: ")
     assert f"log-level in {config} (its name there is log_level)" in warning
-    assert {"--verbose", "--worker-id", f"verbose in {config}"} <= set(
+    assert {"--verbose", "--worker-id", f"verbose in {config}", f"statsd_mem_stats in {config}"} <= set(
         warning.partition(": ")[2].split(": ")[1].split(", ")
     )
     assert error.startswith("Error: nsqd cannot start: failed to lock data-path: ")
@@ -156,6 +156,13 @@ def test_empty_arguments_are_those_of_variables_that_are_not_set(command: click.
     assert (found["log_level"], found["http_address"]) == ("warn", "127.0.0.1:0")
     with pytest.raises(click.UsageError, match="there are no arguments without a name: clicks"):
         options_of(command, "", "clicks")
+
+
+def test_flags_of_statsd_are_named_in_a_warning() -> None:
+    done = CliRunner().invoke(nsqd, ["--statsd-address=127.0.0.1:8125", "-statsd-mem-stats", "--data-path=/nowhere"])
+    assert done.output.splitlines()[0] == (
+        "WARNING: without an effect here, see docs/daemons.rst: --statsd-address, --statsd-mem-stats"
+    )
 
 
 def test_empty_values_of_lists_are_left_out() -> None:

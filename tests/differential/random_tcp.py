@@ -17,7 +17,7 @@ from tests.support.raw import mpub_body, sized
 
 _PUBLISHED = ["loud", "loud.b", "x" * 64]
 _SUBSCRIBED = ["quiet", "quiet.b", "quiet_c"]
-_BAD_NAMES = ["", "x" * 65, "a!", "#ephemeral", "a#b", "\xe9", "a\tb", "%"]
+_BAD_NAMES = ["", "x" * 65, "a!", "#ephemeral", "a#b", "\x01", "a\tb", "%"]
 _CHANNELS = ["c", "d-e", "f#ephemeral"]
 _NUMBERS = ["0", "1", "5", "2500", "2501", "-1", "+1", "01", "x", "1.0", "4294967296", "18446744073709551617", ""]
 _IDS = ["0123456789abcdef", "0123456789abcde", "0123456789abcdef0", "", "\xff" * 16, '"' * 16]

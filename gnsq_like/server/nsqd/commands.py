@@ -37,7 +37,7 @@ def _name(code: bytes, what: bytes, word: bytes) -> str:
     """A topic's or channel's name; raises Fatal with ``code`` if it is not valid."""
     name = word.decode("latin-1")
     if not is_valid_name(name):
-        raise Fatal(code, b"%b name %b is not valid" % (what, gotext.quote(word)))
+        raise Fatal(code, b'%b name "%b" is not valid' % (what, gotext.printable(word).encode()))
     return name
 
 

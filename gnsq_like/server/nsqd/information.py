@@ -89,7 +89,6 @@ def _stats(nsqd: Informing, request: Request) -> Answer:
         parameters.get("topic", ""),
         parameters.get("channel", ""),
         parameters.get("include_clients") not in _FALSE,
-        parameters.get("include_mem") not in _FALSE,
     )
     return figures if parameters.get("format") == "json" else as_text(figures, nsqd.start_time)
 

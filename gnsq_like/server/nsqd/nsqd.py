@@ -32,8 +32,6 @@ from gnsq_like.server.nsqd import http, information
 from gnsq_like.server.nsqd.auth_servers import AuthServers
 from gnsq_like.server.nsqd.commands import Commands
 from gnsq_like.server.nsqd.lookup_peers import LookupPeers
-from gnsq_like.server.nsqd.stats import stats
-from gnsq_like.server.nsqd.statsd import Statsd
 from gnsq_like.server.nsqd.tcp import NsqdClient
 from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.daemon import Daemon
@@ -131,9 +129,6 @@ class Nsqd(Daemon):
             data_path.start(broker.topics.values)
         self._lookups = LookupPeers(self, self._spawn)
         self._lookups.follow(options.lookupd_tcp_addresses)
-        if options.statsd_address:
-            address = f"{self.broadcast_address}:{self.broadcast_http_port}"
-            self._spawn(Statsd(options, address, lambda: stats(self, "", "", False, options.statsd_mem_stats)).run)
 
     def _dispose(self) -> None:
         self._deadline.cancel()

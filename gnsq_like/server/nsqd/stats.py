@@ -1,10 +1,7 @@
-"""The content of /stats, as JSON and as text (docs/internals 3.4)."""
+"""The content of /stats, as JSON and as text (docs/internals 3.4), without the figures of Go's memory."""
 
 from __future__ import annotations
 
-import gc
-import resource
-import sys
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -38,7 +35,7 @@ class Observed(Protocol):
     def health(self) -> str: ...
 
 
-def stats(nsqd: Observed, topic: str, channel: str, include_clients: bool, include_memory: bool) -> dict[str, object]:
+def stats(nsqd: Observed, topic: str, channel: str, include_clients: bool) -> dict[str, object]:
     """The figures of an nsqd.
 
     :param topic: the only topic; empty for all
@@ -51,8 +48,6 @@ def stats(nsqd: Observed, topic: str, channel: str, include_clients: bool, inclu
         "start_time": nsqd.start_time,
         "topics": None if chosen is None else [_topic(t, channel, include_clients, nsqd.options) for t in chosen],
     }
-    if include_memory:
-        found["memory"] = memory()
     found["producers"] = _producers(nsqd.clients, topic) or None if include_clients else None
     return found
 
@@ -162,21 +157,6 @@ def _producers(clients: Iterable[NsqdClient], topic: str) -> list[dict[str, obje
     ]
 
 
-def memory() -> dict[str, int]:
-    """The nine figures of Go's runtime: those that Python has, and 0 for the others."""
-    return {
-        "heap_objects": sys.getallocatedblocks(),
-        "heap_idle_bytes": 0,
-        "heap_in_use_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "heap_released_bytes": 0,
-        "gc_pause_usec_100": 0,
-        "gc_pause_usec_99": 0,
-        "gc_pause_usec_95": 0,
-        "next_gc_bytes": 0,
-        "gc_total_runs": sum(generation["collections"] for generation in gc.get_stats()),
-    }
-
-
 def as_text(figures: dict[str, Any], started: float) -> str:
     """The same figures as text.
 
@@ -191,10 +171,6 @@ def as_text(figures: dict[str, Any], started: float) -> str:
         f"Health: {figures['health']}",
         "",
     ]
-    if "memory" in figures:
-        lines.append("Memory:")
-        lines += [f"   {name:<25}\t{value}" for name, value in figures["memory"].items()]
-        lines.append("")
     topics = figures["topics"] or []
     if not topics:
         lines += ["Topics: None", ""]

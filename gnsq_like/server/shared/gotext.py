@@ -12,21 +12,7 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 
-_ESCAPES = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    '"': '\\"',
-    "\\": "\\\\",
-}
 _DIGITS = frozenset(b"0123456789")
-#: What Go's JSON encoder escapes in addition, for HTML and JavaScript, and how it writes bytes that are not UTF-8.
-_JSON_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
-_JSON_ESCAPES |= dict.fromkeys(range(0xD800, 0xE000), "\\ufffd")
 _UINT64 = 1 << 64
 _INT64 = 1 << 63
 INT32_MAX = (1 << 31) - 1
@@ -35,34 +21,13 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def printable(text: bytes) -> str:
-    """For the log: as it is, with everything that is not printable escaped."""
-    return quote(text)[1:-1].replace(b'\\"', b'"').decode()
-
-
-def quote(text: bytes) -> bytes:
-    """Go's %q: in double quotes, with everything that is not printable escaped."""
-    quoted = []
-    for char in text.decode("utf-8", "surrogateescape"):
-        code = ord(char)
-        if char in _ESCAPES:
-            quoted.append(_ESCAPES[char])
-        elif 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8
-            quoted.append(f"\\x{code - 0xDC00:02x}")
-        elif char.isprintable():
-            quoted.append(char)
-        elif code < 0x80:
-            quoted.append(f"\\x{code:02x}")
-        elif code < 0x10000:
-            quoted.append(f"\\u{code:04x}")
-        else:
-            quoted.append(f"\\U{code:08x}")
-    return b'"%b"' % "".join(quoted).encode()
+    """What a client sent, for the log and for errors: as it is if it is ASCII, else with escapes."""
+    return text.decode("latin-1").encode("unicode_escape").decode()
 
 
 def to_json(value: object) -> bytes:
-    """Compact JSON with Go's escapes; bytes that are not UTF-8 are replaced."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return text.translate(_JSON_ESCAPES).encode()
+    """Compact JSON, as Go writes it but for the escapes."""
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def parse_uint64(text: bytes) -> int | None:

@@ -163,7 +163,7 @@ def test_20_without_heartbeats_one_may_publish_but_not_subscribe(nsqd: Running) 
         (b"DPUB t21 0\n\0\x10\0\x01", b"E_BAD_MESSAGE DPUB message too big 1048577 > 1048576"),
         (b"PUB\n", b"E_INVALID PUB insufficient number of parameters"),
         (b"DPUB t21\n", b"E_INVALID DPUB insufficient number of parameters"),
-        (b'PUB t"\x01\xc3\xa9\xff\n', b'E_BAD_TOPIC PUB topic name "t\\"\\x01\xc3\xa9\\xff" is not valid'),
+        (b"PUB t\x01\xff\n", b'E_BAD_TOPIC PUB topic name "t\\x01\\xff" is not valid'),
         (b"PUB #ephemeral\n", b'E_BAD_TOPIC PUB topic name "#ephemeral" is not valid'),
         (b"DPUB t21 -1\n", b"E_INVALID DPUB could not parse timeout -1"),
         (b"DPUB t21 3600001\n", b"E_INVALID DPUB timeout 3600001 out of range 0-3600000"),
