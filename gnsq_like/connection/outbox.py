@@ -6,9 +6,9 @@ when the socket becomes writable. So an exception thrown into a caller's greenle
 no caller waits here.
 
 Rules for editors: nothing in this file may switch greenlets. ``flush`` runs in the hub, so errors of writing go to
-``on_broken`` only. A signal handler may interrupt any function here, at a call or a loop, and call ``put`` or
-``flush``: so swap before writing, and do not change an attribute across a call. It may also raise: what interrupts a
-``put`` or a write goes to ``on_broken``, too, because a part of the output may be lost, and is raised.
+``on_broken`` only. What interrupts a write goes there, too, because a part of the output may be lost, and is raised. A
+signal handler may call ``put`` or ``flush`` anywhere here: so swap before writing, and do not change an attribute
+across a call.
 """
 
 from __future__ import annotations
@@ -67,27 +67,19 @@ class Outbox:
         """Queue one or more whole commands; returns whether it is open. Never switches."""
         if self.closed:
             return False
-        size = len(data)
-        try:
-            self._pieces.append(data)
-            self.put_count += size
-            if self._watcher is None:
-                self._flush_soon()
-        except BaseException as exc:
-            self._break(exc)
-            raise
+        self._pieces.append(data)
+        self.put_count += len(data)
+        if self._watcher is None:
+            self._flush_soon()
         return True
 
     def put_now(self, data: bytes) -> bool:
         """Queue commands, and write what the kernel accepts unless earlier output is queued. As :meth:`put`."""
         if self._pieces or self._watcher is not None or self._writing or self.closed:
             return self.put(data)
-        try:
-            self.put_count += len(data)
-            self._write(data)
-        except BaseException as exc:
-            self._break(exc)
-            raise
+        self._pieces.append(data)
+        self.put_count += len(data)
+        self.flush()
         return True
 
     @property
@@ -111,6 +103,7 @@ class Outbox:
         if self.closed or self._writing:
             return
         try:
+            self._writing = True
             while self._rest is not None or self._pieces or self._transport.unsent:
                 data: bytes | memoryview | None = self._rest
                 if data is None:
@@ -118,38 +111,31 @@ class Outbox:
                     data = pieces[0] if len(pieces) == 1 else self._join(pieces)
                 if not self._write(data):
                     return
-        except BaseException as exc:
-            self._break(exc)
-            raise
-        if self._watcher is not None:
-            self._unwatch()
-            if self._pieces:  # put by a signal handler since the last write
-                self._flush_soon()
-
-    def _write(self, data: bytes | memoryview) -> bool:
-        """Whether the kernel accepts this, which precedes what is queued; if not, the rest waits for the socket."""
-        try:
-            self._writing = True
-            transport = self._transport
-            waiting = transport.unsent
-            sent = transport.send_now(data)
-            if self.closed:
-                return False
-            self.sent_count += sent
-            self._rest = memoryview(data)[sent:] if sent < len(data) else None
-            if self._rest is None and not transport.unsent:
-                self.stalled_since = None
-                return True
-            if sent or transport.unsent < waiting or self.stalled_since is None:
-                self.stalled_since = time.monotonic()
-            self._watch()
         except (OSError, ProtocolError) as exc:
             self._break(exc)
-        except BaseException:  # a signal handler has raised, perhaps after the kernel accepted it
-            self.sent_count += len(data)
+        except BaseException as exc:
+            self.sent_count = self.put_count  # the peer may have seen all of it
+            self._break(exc)
             raise
         finally:
             self._writing = False
+        self._unwatch()
+
+    def _write(self, data: bytes | memoryview) -> bool:
+        """Whether the kernel accepts this, which precedes what is queued; if not, the rest waits for the socket."""
+        transport = self._transport
+        waiting = transport.unsent
+        sent = transport.send_now(data)
+        if self.closed:
+            return False
+        self.sent_count += sent
+        self._rest = memoryview(data)[sent:] if sent < len(data) else None
+        if self._rest is None and not transport.unsent:
+            self.stalled_since = None
+            return True
+        if sent or transport.unsent < waiting or self.stalled_since is None:
+            self.stalled_since = time.monotonic()
+        self._watch()
         return False
 
     def _break(self, exc: BaseException) -> None:

@@ -110,7 +110,7 @@ class FlowControl:
     def lose(self, subscription: Subscription) -> None:
         """A connection is lost. Its messages with running handlers stay charged until they are answered."""
         now = time.monotonic()
-        # An exception of a signal handler may have kept answers from being counted.
+        # Where answers were interrupted, not all are counted.
         uncounted = subscription.charge.in_flight - len(subscription.in_flight)
         if uncounted > 0:
             subscription.charge.answered(uncounted, now)
@@ -326,7 +326,14 @@ class FlowControl:
             del self._unsettled[subscription]
 
     def look(self) -> None:
-        """Look at everything, as the control loop does once a second. Never switches."""
+        """Look at everything, as the control loop does once a second. Never switches.
+
+        Where answers were interrupted, by an exception of a signal handler, the connection ends: nsqd delivers again.
+        """
+        for subscription in list(self.subscriptions):
+            if subscription.charge.in_flight != len(subscription.in_flight):
+                subscription.connection.end("answers were interrupted")
+                self.lose(subscription)
         self._account()
         self._adjust()
         if not (self._is_planned or self._stopped):

@@ -237,7 +237,7 @@ class Subscriptions:
         return None
 
     def _ended(self, subscription: Subscription, error: NSQError | None) -> None:
-        # At the connection's end, in a greenlet of its own; all of it once more if a signal handler has raised in it.
+        # At the connection's end, in its reader; once more if that was interrupted.
         target = subscription.target
         if not subscription.is_added:
             return  # it had not subscribed

@@ -272,17 +272,7 @@ class Subscription:
         self.is_write_due = False
         if self.finished:
             finished, self.finished = self.finished, []
-            try:
-                self._finish(finished, Outcome.HANDLED)
-            except BaseException as exc:
-                self.finished[:0] = [message for message in finished if message in self.in_flight]
-                self._interrupted(exc)
-                raise
-
-    def _interrupted(self, exc: BaseException) -> None:
-        """A signal handler has raised while answers were accounted: end, and count the rest. Never switches."""
-        self.connection.end(exc)
-        self._flow.lose(self)  # now: the connection may have ended before
+            self._finish(finished, Outcome.HANDLED)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """REQ. Never switches."""
@@ -295,14 +285,9 @@ class Subscription:
         if delay is None:
             options = self._options
             delay = requeue_delay(message.attempts, options.default_requeue_delay, options.max_requeue_delay)
-        try:
-            # RDY first: if this answer causes backoff, nsqd must not send another message in its place.
-            self._flow.answered(self, [message], [stamp], Outcome.FAILED if backoff else Outcome.REQUEUED)
-            is_sent = self.connection.requeue(message._id, delay)
-        except BaseException as exc:
-            self._interrupted(exc)
-            raise
-        if is_sent:
+        # RDY first: if this answer causes backoff, nsqd must not send another message in its place.
+        self._flow.answered(self, [message], [stamp], Outcome.FAILED if backoff else Outcome.REQUEUED)
+        if self.connection.requeue(message._id, delay):
             self._hooks.call("on_requeue", message, delay)
         else:
             self._late([message])
@@ -357,11 +342,7 @@ class Subscription:
         """A dropped message leaves its place. Never switches."""
         stamp = self.in_flight.pop(message, _GONE)
         if stamp != _GONE:
-            try:
-                self._flow.answered(self, [message], [stamp], Outcome.LOST)
-            except BaseException as exc:
-                self._interrupted(exc)
-                raise
+            self._flow.answered(self, [message], [stamp], Outcome.LOST)
             self._flow.written()
 
     def drop_left(self) -> None:
