@@ -22,7 +22,7 @@ from gnsq_like.errors import ConnectionFailed, ConnectionLost, NSQError
 from gnsq_like.options import ProducerOptions
 from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
-from gnsq_like.runtime.dispatcher import HookRunner
+from gnsq_like.runtime.dispatcher import HookRunner, log_soon
 from gnsq_like.runtime.hub_calls import InnerGreenlet
 from gnsq_like.runtime.native import draw
 from gnsq_like.runtime.user_code import ENDS
@@ -48,6 +48,7 @@ class DestinationOwner(Protocol):
     def awaited(self) -> Sized: ...
     def lost(self, destination: Destination, error: NSQError | None) -> None: ...
     def changed(self) -> None: ...
+    def report(self, address: str, error: NSQError) -> None: ...
 
 
 class Destination:
@@ -152,7 +153,7 @@ class Destination:
             raise
         except BaseException as exc:
             # For instance a Timeout in auth_secret or server_hostname.
-            logger.exception("unexpected error while connecting to %s", self.name)
+            log_soon(logger.error, "unexpected error while connecting to %s", self.name, exc_info=exc)
             connection.close()  # nothing else refers to it
             self._failed(ConnectionFailed.unexpected(self.name, exc))
         else:
@@ -189,7 +190,7 @@ class Destination:
         self.failure = error
         is_news = self._tries.failed(error) and not again
         pause = self._pause()
-        logger.log(logging.DEBUG if again else logging.WARNING, "%s; next try in %.1f s", error, pause)
+        log_soon(logger.debug if again else logger.warning, "%s; next try in %.1f s", error, pause)
         if is_news:
             self._pool.hooks.call("on_error", self.name, error)
 
@@ -220,7 +221,7 @@ class Destination:
         elif error is None:
             return  # closed by _take, or before it was used
         if error is not None:
-            logger.warning("%s", error)
+            log_soon(logger.warning, "%s", error)
             refusal = connection.refusal
             is_failure = refusal is None or refusal.publish_verdict != "refused"
             self._tries.count += is_failure
@@ -255,17 +256,12 @@ class Destination:
             return False
         publish.sent_to = connection.address  # before it looks whether it is done: see Publish.withdraw
         command = publish.command
-        try:
-            if publish.done or not command:
-                command = publish.encode()
-            if command:
-                connection.publish(command, publish)
-            else:
-                publish.sent_to = None
-        except BaseException:  # a signal handler has raised
-            if publish not in connection.unanswered:
-                publish.sent_to = None
-            raise
+        if publish.done or not command:
+            command = publish.encode()
+        if command:
+            connection.publish(command, publish)
+        else:
+            publish.sent_to = None
         return True
 
     def why(self) -> str:

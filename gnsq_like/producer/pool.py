@@ -1,11 +1,16 @@
-"""The publishes that wait for an nsqd or for their answer, and their retries.
+"""The publishes that wait for an nsqd or for their answer, the nsqd that each is sent to, and their retries.
 
-A publish is sent at once by its caller if a connection has room. Otherwise it is queued, and the hub sends it when
-something changes: a new connection, room on one, the time for another try to connect. The caller is woken only once,
-with the outcome. While the circuit is open (``nsqds``) nothing is queued: every publish fails.
+A publish is sent at once by its caller if a connection has room: to the nsqds in turn. Otherwise it is queued, and the
+control loop sends it when something changes: a new connection, room on one, the time for another try to connect. The
+caller is woken only once, with the outcome. A publish that nsqd does not have (NotSent) is queued again until its
+deadline. A refusal is passed to the caller, and so is an unknown outcome, unless ``retry_unknown`` accepts the risk of
+a duplicate.
 
-A publish that nsqd does not have (NotSent) is queued again until its deadline. A refusal is passed to the
-caller, and so is an unknown outcome, unless ``retry_unknown`` accepts the risk of a duplicate.
+With ``fail_fast``, publishes fail at once while fewer nsqds are left than one needs (``_check_away``). An nsqd is away
+if the last try to connect to it failed, or if it is connected but doubted; one whose first try is under way is not. A
+round of discovery must have ended, because it may find others. Meanwhile the nsqds are redialled, at least once a
+second, also beside a doubted connection, and publishes are sent again when as many as needed have answered IDENTIFY, or
+their doubted connections have come back to life.
 
 Rules for editors: a Pool belongs to one hub's thread. Only ``close`` may switch. A publish in the queue has ``sent_to``
 None.
@@ -13,30 +18,70 @@ None.
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from gnsq_like.addresses import Address
 from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown
 from gnsq_like.options import ProducerOptions
-from gnsq_like.producer.batching import Batching, Submit
-from gnsq_like.producer.deadlines import Deadlines
+from gnsq_like.producer.batching import Batching
+from gnsq_like.producer.deadlines import Deadlines, Expires
 from gnsq_like.producer.destination import Destination
+from gnsq_like.producer.discovery import Discovery
 from gnsq_like.producer.encoder import Encoder
-from gnsq_like.producer.nsqds import Nsqds
 from gnsq_like.producer.publish import Publish, PublishCounts, resume
 from gnsq_like.producer.replicas import Replicas
-from gnsq_like.runtime.dispatcher import HookRunner
+from gnsq_like.runtime import owner
+from gnsq_like.runtime.control_loop import ControlLoop
+from gnsq_like.runtime.dispatcher import HookRunner, log_soon
 from gnsq_like.runtime.hub_calls import HubHandle
+from gnsq_like.runtime.native import draw
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.timer import Gathering, Soon
+from gnsq_like.runtime.timer import Gathering
+
+logger = logging.getLogger(__name__)
 
 _CLOSED = "the Producer was closed before this was sent"
+#: Seconds by which deadlines are looked at too late if the hub stood still.
+_HELD_UP = 0.01
+#: Seconds between two looks while publishes fail at once, at most: nothing reports a heartbeat of a doubted nsqd.
+_AWAY_INTERVAL = 0.5
+#: With more nsqds than this, the first publishes of one iteration of the hub go to one nsqd each, further ones in
+#: groups: a write for each of a hundred costs more than all the rest.
+_FEW = 8
+_SINGLE = 4
+_GROUP = 16
+
+
+class Turns:
+    """Where the search for the next nsqd begins."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        #: Where the last publish was sent, in which iteration of the hub, after how many others.
+        self.last: Destination | None = None
+        self._iteration = 0.0
+        self._count = 0
+
+    def last_of_group(self, iteration: float, count: int) -> Destination | None:
+        """The nsqd of the last publish, if the next one belongs to its group.
+
+        :param iteration: the loop's time, which it reads once in each
+        :param count: how many nsqds there are
+        """
+        if iteration != self._iteration:
+            if self._count > _SINGLE:
+                self.position = int(draw() * count)  # or the groups would go to the same nsqds again and again
+            self._iteration, self._count = iteration, 0
+        self._count += 1
+        return self.last if self._count > _SINGLE and self._count % _GROUP else None
 
 
 class Pool:
-    """The pending publishes of a Producer.
+    """The pending publishes of a Producer, and its nsqds.
 
     :param addresses: the fixed nsqds
     :param lookupds: nsqlookupds to poll for further nsqds
@@ -58,41 +103,73 @@ class Pool:
         self.options = options
         self.hub = hub_handle.hub
         self.hooks = hooks
-        self.nsqds = Nsqds(addresses, lookupds, self)
+        self.counts = counts
+        self.discovery = Discovery(addresses, lookupds, self)
+        self._turns = Turns()
         #: Publishes that wait for a connection or for room, oldest first.
         self._queue: deque[Publish] = deque()
-        self._pump_soon = Soon(self.hub.loop, self._pump)
-        self.deadlines = Deadlines(self._look)
-        self.counts = counts
-        #: The publishes of this hub's greenlets that are done.
-        self.awake: Gathering[Publish] = Gathering(self.hub.loop, resume)
         #: Replies, and the conditions under which they are settled; looked at after each answer.
         self.awaited: list[tuple[PendingReply, Callable[[], bool]]] = []
+        #: The publishes of this hub's greenlets that are done.
+        self.awake: Gathering[Publish] = Gathering(self.hub.loop, resume)
+        self.deadlines = Deadlines()
+        #: The earliest of the deadlines.
+        self._expires_at = math.inf
+        self.control = ControlLoop("Producer", self._look)
+        self._is_started = False
+        #: Why publishes fail at once (``fail_fast``), and the monotonic time since which they do; None otherwise.
+        self.away: str | None = None
+        self.away_since: float | None = None
         #: Sends publishes or batches: ``submit``, or copies of it by that.
-        self.send: Submit = self.submit
+        self.send: Callable[[Publish, float], None] = self.submit
         if options.replicas > 1:
             self.send = Replicas(self, options.replicas, options.quorum).submit
-        self.batching = Batching(self, options, encoder, self.send) if options.batching else None
+        self.batching = Batching(self, options, encoder) if options.batching else None
         self.stopped = False
 
     # -- sending ------------------------------------------------------------------------------------
 
     def submit(self, publish: Publish, now: float) -> None:
         """Send a publish, or queue it. Never switches."""
-        nsqds = self.nsqds
-        may_send = nsqds.circuit.reason is None and (not self._queue or publish.is_copy)
-        if not (may_send and nsqds.send(publish, now)):
+        may_send = self.away is None and (not self._queue or publish.is_copy)
+        if not (may_send and self._send(publish, now)):
             self._enqueue(publish)
             self.changed()
 
+    def _send(self, publish: Publish, now: float) -> bool:
+        """Send a publish to the next nsqd in turn that takes it. Returns whether one does."""
+        destinations, turns = self.discovery.destinations, self._turns
+        count = len(destinations)
+        if count == 1 and not publish.is_copy:
+            return destinations[0].send(publish, now)
+        if count > _FEW and not publish.is_copy:
+            last = turns.last_of_group(self.hub.loop.now(), count)
+            # It may have left the list since, and must not be dialled then.
+            if last is not None and last.usable and last.send(publish, now):
+                return True
+        taken = publish.avoids() if publish.is_copy else ()
+        doubted: list[Destination] = []
+        for step in range(count):
+            position = (turns.position + step) % count
+            destination = destinations[position]
+            if destination.name in taken:
+                continue
+            if destination.connected and destination.doubted:
+                doubted.append(destination)
+            elif destination.send(publish, now):
+                turns.position = position + 1
+                turns.last = destination
+                return True
+        return any(destination.send(publish, now) for destination in doubted)
+
     def _enqueue(self, publish: Publish) -> None:
-        refusal = _CLOSED if self.stopped else self.nsqds.circuit.reason
+        refusal = _CLOSED if self.stopped else self.away
         if refusal is not None:
             publish.settle(publish.doubt or NotSent(refusal))
             return
         publish.sent_to = None
         self._queue.append(publish)
-        self.nsqds.discover()
+        self.discovery.begin()
 
     def failed(self, publish: Publish, error: Exception) -> None:
         """A try failed: try again, or settle the publish. Never switches."""
@@ -102,56 +179,10 @@ class Pool:
             again = self.options.retry_unknown
         if again and not self.stopped and publish.deadline > time.monotonic():
             self.counts.retried += 1
-            publish.sent_to = None
             self._enqueue(publish)
             self.changed()
             return
         publish.settle(publish.doubt or error)
-
-    def changed(self) -> None:
-        """Something happened that may let queued publishes be sent. Never switches."""
-        self._pump_soon()
-
-    def _look(self) -> None:
-        """Once a second: do what an exception of a signal handler has kept from being done. Never switches."""
-        self.awake.look()
-        if self.batching is not None:
-            self.batching.look()
-        self.changed()
-
-    def _pump(self) -> None:
-        if self.stopped:
-            return
-        circuit = self.nsqds.circuit
-        if circuit.check():
-            if self.batching is not None:
-                self.batching.flush()
-            self._fail_queued(circuit.reason)
-        queue = self._queue
-        now = time.monotonic()
-        stuck: list[Publish] = []
-        try:
-            while queue:
-                publish = queue[0]
-                del queue[0]  # no popleft(): a signal handler may raise as it returns, and the publish would be lost
-                stuck.append(publish)
-                if publish.done or self.nsqds.send(publish, now):
-                    del stuck[-1]
-                elif not publish.is_copy:  # a copy is passed over: others may use nsqds that it must avoid
-                    break
-        except BaseException:
-            stuck = [publish for publish in stuck if publish.sent_to is None]
-            raise
-        finally:
-            queue.extendleft(stuck[::-1])
-        if queue:
-            self.nsqds.retry_after(now)
-        self._check_awaited()
-
-    def _fail_queued(self, reason: str | None) -> None:
-        while self._queue:
-            publish = self._queue.popleft()
-            publish.settle(publish.doubt or NotSent(reason))
 
     def abandoned(self) -> None:
         """The caller of a publish is gone: remove it if it is at the front of the queue. Never switches."""
@@ -159,7 +190,99 @@ class Pool:
         while queue and queue[0].done:
             queue.popleft()
 
-    # -- room, and the end --------------------------------------------------------------------------
+    # -- the control loop ---------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """Something happened that may let queued publishes be sent. Never switches."""
+        self.control.soon(self._pump)
+
+    def watch(self, thing: Expires) -> None:
+        """Have this expire at its deadline. Never switches."""
+        self.deadlines.add(thing)
+        if thing.deadline < self._expires_at:
+            if not self._is_started:  # here, because it must be in this thread
+                self._is_started = True
+                self.control.start()
+            self._expires_at = thing.deadline
+            self.control.by(thing.deadline, self._expire)
+
+    def _look(self) -> None:
+        """Once a second."""
+        if self._expires_at < math.inf:
+            self.control.by(self._expires_at, self._expire)
+        if self.batching is not None:
+            self.batching.close_due()
+        self._pump()
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        if self.control.late > _HELD_UP:
+            # Everything in this process was held up. Answers that came meanwhile are read first: the hub polls before.
+            self.control.by(now, self._expire)
+            return
+        self._expires_at = self.deadlines.expire(now)
+        if self._expires_at < math.inf:
+            self.control.by(self._expires_at, self._expire)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send what is queued, as far as there is room."""
+        if self.stopped:
+            return
+        now = time.monotonic()
+        self._check_away(now)
+        queue = self._queue
+        passed: list[Publish] = []
+        try:
+            while queue:
+                publish = queue.popleft()
+                if publish.done or self._send(publish, now):
+                    continue
+                passed.append(publish)
+                if not publish.is_copy:  # a copy is passed over: others may use nsqds that it must avoid
+                    break
+        finally:
+            queue.extendleft(passed[::-1])
+        if queue:
+            # What was due and was not dialled is avoided by all that wait.
+            times = [at for each in self.discovery.destinations if (at := each.retry_at) is not None and at > now]
+            if times:
+                self.control.by(min(times), self._pump)
+        self._check_awaited()
+
+    def _check_away(self, now: float) -> None:
+        """With ``fail_fast``: whether publishes fail at once from now on, and are sent again."""
+        if not self.options.fail_fast:
+            return
+        destinations = self.discovery.destinations
+        needed = self.options.replicas if self.options.quorum is None else self.options.quorum
+        left = [destination.name for destination in destinations if not destination.away]
+        if sum(destination.usable for destination in destinations) >= needed:
+            if self.away_since is not None:
+                log_soon(logger.warning, "publishes are sent again, after %.1f s", now - self.away_since)
+            self.away = self.away_since = None
+        elif self.away is None and (len(left) >= needed or not self.discovery.surveyed):
+            for destination in destinations:
+                destination.reconnect(now)
+        else:
+            which = "every nsqd is unreachable" if needed == 1 else f"fewer than {needed} nsqds are left"
+            self.away = f"{which}: {self.why(but=left)}"
+            if self.away_since is None:
+                self.away_since = now
+                self.discovery.hurry()
+                log_soon(logger.warning, "publishes fail at once from now on: %s", self.away)
+            due = [destination.redial(now) for destination in destinations if not destination.usable]
+            self.control.by(min([now + _AWAY_INTERVAL, *due]), self._pump)
+            if self.batching is not None:
+                self.batching.flush()
+            self._fail_queued(self.away)
+
+    def _fail_queued(self, reason: str) -> None:
+        while self._queue:
+            publish = self._queue.popleft()
+            publish.settle(publish.doubt or NotSent(reason))
+
+    # -- room ---------------------------------------------------------------------------------------
 
     def when(self, condition: Callable[[], bool], reply: PendingReply | None = None) -> PendingReply:
         """Settle ``reply``, or a new one, as soon as the condition holds; returns it. Never switches."""
@@ -169,13 +292,11 @@ class Pool:
         return reply
 
     def _check_awaited(self) -> None:
-        if self.awaited:
-            awaited, self.awaited = self.awaited, []
-            for reply, condition in awaited:
-                if condition():
-                    reply.settle()
-                else:
-                    self.awaited.append((reply, condition))
+        for awaited in list(self.awaited):
+            reply, condition = awaited
+            if condition():
+                self.awaited.remove(awaited)
+                reply.settle()
 
     def has_room(self) -> bool:
         """Whether a publish that finds no connection may be queued."""
@@ -191,21 +312,65 @@ class Pool:
         return len(self._queue)
 
     @property
+    def unanswered_count(self) -> int:
+        """The number of commands that nsqd has not answered."""
+        return sum(len(each.connection.unanswered) for each in self.discovery.destinations if each.connection)
+
+    @property
     def pending_count(self) -> int:
         """The number of publishes queued, in open batches, or unanswered; abandoned ones count until answered."""
         held = 0 if self.batching is None else self.batching.held
-        return len(self._queue) + held + self.nsqds.unanswered_count
+        return len(self._queue) + held + self.unanswered_count
+
+    def why(self, but: Collection[str] = ()) -> str:
+        """Why nothing could be sent, for an error's text.
+
+        :param but: the addresses of nsqds that it was sent to
+        """
+        reasons = [each.why() for each in self.discovery.destinations if each.name not in but]
+        return "; ".join(reasons or self.discovery.why_none(but))
+
+    # -- what its parts report ----------------------------------------------------------------------
+
+    def doubt(self, address: str) -> None:
+        """A publish to this nsqd was not answered in time. Never switches."""
+        for destination in self.discovery.destinations:
+            if destination.name == address:
+                destination.doubt()
+        self._check_away(time.monotonic())  # now: the caller may publish again before the control loop runs
+
+    def lost(self, destination: Destination, error: NSQError | None) -> None:
+        """A connection has ended; its unanswered publishes are already settled. Never switches."""
+        self.hooks.call("on_disconnect", destination.name, error)
+        if not self.stopped:
+            self.discovery.lost(destination)
+        self.changed()
+
+    def report(self, address: str, error: NSQError) -> None:
+        """An error after which the Producer continues. Never switches."""
+        log_soon(logger.warning, "%s", error)
+        self.hooks.call("on_error", address, error)
+
+    # -- the end ------------------------------------------------------------------------------------
+
+    def settle_down(self) -> bool:
+        """Stop connecting; returns whether a connection is open. Never switches."""
+        for destination in self.discovery.destinations:
+            destination.wanted = destination.connected
+        return any(destination.connected for destination in self.discovery.destinations)
 
     def close(self) -> None:
         """Close everything now; pending publishes get their error. May switch."""
         self.stopped = True
-        self.nsqds.stop()
+        self.discovery.stop()
         self._fail_queued(_CLOSED)
         for reply, _ in self.awaited:
             reply.settle(NotRunning("the Producer is closed"))
         self.awaited.clear()
-        self.nsqds.close()
-        self.deadlines.close()
+        for destination in self.discovery.destinations:
+            destination.close()
+        self.control.stop()
+        self.deadlines.clear()
         self.hooks.join(1.0)
 
     def let_go(self, loop_lives: bool) -> None:
@@ -215,17 +380,13 @@ class Pool:
         """
         self.stopped = True
         if loop_lives:
-            self.deadlines.close()
+            self.control.abandon()
+            self.deadlines.clear()
             self._queue.clear()
             if self.batching is not None:
                 self.batching.let_go()
-        self.nsqds.let_go(loop_lives)
-
-    # -- what destinations report -------------------------------------------------------------------
-
-    def lost(self, destination: Destination, error: NSQError | None) -> None:
-        """A connection has ended; its unanswered publishes are already settled."""
-        self.hooks.call("on_disconnect", destination.name, error)
-        if not self.stopped:
-            self.nsqds.lost(destination)
-        self.changed()
+            self.discovery.forked_child()
+        else:
+            owner.keep(self.control)
+        for destination in self.discovery.destinations:
+            destination.let_go(loop_lives)

@@ -162,7 +162,7 @@ class Producer(KnownAttributes):
         is_full = pool.waiting_count + hub_handle.backlog >= self.options.max_pending_count
         if is_full and here and not may_begin:
             result = PublishResult(publish, hub_handle)
-            hub_handle.call(publish.settle, NotSent(f"no room, and it may not wait here: {pool.nsqds.why()}"))
+            hub_handle.call(publish.settle, NotSent(f"no room, and it may not wait here: {pool.why()}"))
             return result
         result = self._begin(running, publish, now, may_begin)
         if is_full:  # in the queue with the others; it keeps its caller until it has left it
@@ -372,7 +372,7 @@ class Producer(KnownAttributes):
         if running is None or not running.hub_handle.lives or timeout <= 0:
             return
         with suppress(TimeoutError, NSQError):
-            if running.hub_handle.run(running.pool.nsqds.settle_down, timeout=1):
+            if running.hub_handle.run(running.pool.settle_down, timeout=1):
                 running.hub_handle.run(running.drain, timeout, timeout=timeout)
 
     # -- inspection ---------------------------------------------------------------------------------
@@ -389,8 +389,8 @@ class Producer(KnownAttributes):
             "state": "closed" if self._closed else "new" if pool is None else "running",
             **asdict(self._counts),
             "waiting": 0 if pool is None else pool.waiting_count,
-            "away": None if pool is None else pool.nsqds.circuit.reason,
+            "away": None if pool is None else pool.away,
             "connections": {}
             if pool is None
-            else {destination.name: destination.stats() for destination in list(pool.nsqds.destinations)},
+            else {destination.name: destination.stats() for destination in list(pool.discovery.destinations)},
         }

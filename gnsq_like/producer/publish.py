@@ -4,13 +4,13 @@ A ``Publish`` is also the token that a connection settles. Its owner, the pool, 
 another nsqd; the caller sees only the final outcome. If the caller is gone by then (killed, or timed out), nothing
 changes on the wire.
 
-Rules for editors: a Publish belongs to its pool's thread, except for ``link`` and ``wait_in`` before it is passed to
-that thread, ``withdraw``, and ``forget``. Only ``wait_in`` may switch.
+Rules for editors: a Publish belongs to its pool's thread, except for ``link`` before it is passed to that thread,
+``withdraw``, and ``forget``. Only ``wait_in`` may switch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,7 +18,8 @@ from typing import Any, Protocol
 from gevent import getcurrent
 
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
-from gnsq_like.producer.deadlines import Deadlines
+from gnsq_like.producer.deadlines import Expires
+from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import Gathering
 
@@ -50,27 +51,35 @@ class PublishCounts:
 _NO_RESPONSE = "the thread of the connections does not respond"
 
 
-class Table(Protocol):
-    """The part of the table of nsqds that a publish uses."""
+class PublishOwner(Protocol):
+    """The part of the pool that a publish uses. Nothing here switches."""
 
-    @property
-    def unanswered_count(self) -> int: ...
+    counts: PublishCounts
+    awake: Gathering[Publish]
+
+    def failed(self, publish: Publish, error: Exception) -> None: ...
+    def abandoned(self) -> None: ...
     def doubt(self, address: str) -> None: ...
     def why(self, but: Collection[str] = ()) -> str: ...
 
 
-class PublishOwner(Protocol):
-    """The part of the pool that a publish uses, or a batch, or the group of its copies."""
+class GroupOwner(PublishOwner, Protocol):
+    """The part of the pool that the group of a publish's copies uses."""
 
-    hub: Any
-    counts: PublishCounts
-    deadlines: Deadlines
+    def submit(self, publish: Publish, now: float) -> None: ...
+    def watch(self, thing: Expires) -> None: ...
+
+
+class BatchOwner(PublishOwner, Protocol):
+    """The part of the pool that batches use."""
+
+    control: ControlLoop
+    #: Sends a batch, or a member that is alone.
+    send: Callable[[Publish, float], None]
 
     @property
-    def nsqds(self) -> Table: ...
-    def submit(self, publish: Publish, now: float) -> None: ...
-    def failed(self, publish: Publish, error: Exception) -> None: ...
-    def abandoned(self) -> None: ...
+    def unanswered_count(self) -> int: ...
+    def watch(self, thing: Expires) -> None: ...
 
 
 class Carrier(Protocol):
@@ -101,7 +110,6 @@ class Publish(PendingReply):
         "is_abandoned",
         "owner",
         "sent_to",
-        "wake",
     )
 
     #: Whether it is one of several copies, each for a different nsqd.
@@ -116,10 +124,8 @@ class Publish(PendingReply):
         self.command = command
         self.deadline = deadline
         self.count = count
-        #: The greenlet that waits for it, in whichever thread; only that thread writes this, and reads it to resume it.
+        #: The greenlet of the pool's hub that waits for it.
         self.greenlet: Any = None
-        #: What resumes the greenlet; None if none has waited.
-        self.wake: Gathering[Publish] | None = None
         #: The address of the nsqd it was sent to; None while queued.
         self.sent_to: str | None = None
         #: An earlier try with unknown outcome; no later error may then claim that nsqd does not have it.
@@ -128,11 +134,6 @@ class Publish(PendingReply):
         self.carrier: Carrier | None = None
         #: Whether its caller is gone, and its outcome is still to be counted.
         self.is_abandoned = False
-
-    @property
-    def last_deadline(self) -> float:
-        """When no more of it is waited for."""
-        return self.deadline
 
     def encode(self) -> bytes:
         """The command, just before it is sent; empty if there is nothing left to send."""
@@ -145,10 +146,10 @@ class Publish(PendingReply):
     def settle(self, error: Exception | None = None) -> None:
         """Set the final outcome, and wake the caller. Never switches."""
         if not self.done:
-            if self.wake is not None:
-                self.wake.add(self)  # before it is done: a signal handler may raise between the two
             self.error = error
             self.done = True
+            if self.greenlet is not None:
+                self.owner.awake.add(self)
         elif self.is_abandoned:
             self.is_abandoned = False
         else:
@@ -171,7 +172,7 @@ class Publish(PendingReply):
         """Its deadline has passed. Never switches."""
         error = self.too_late()
         if isinstance(error, OutcomeUnknown):
-            self.owner.nsqds.doubt(error.address)
+            self.owner.doubt(error.address)
         self.settle(error)
 
     def too_late(self) -> Exception:
@@ -182,7 +183,7 @@ class Publish(PendingReply):
             return OutcomeUnknown(self.sent_to, "no answer in time")
         if self.doubt is not None:
             return self.doubt
-        return NotSent(f"not sent in time: {self.owner.nsqds.why()}")
+        return NotSent(f"not sent in time: {self.owner.why()}")
 
     def withdraw(self) -> None:
         """Give up from another thread, because the pool's thread has not settled it in time. Never switches.
@@ -220,13 +221,9 @@ class Publish(PendingReply):
         """Whether nsqd may answer it."""
         return self.sent_to is not None or (self.carrier is not None and self.carrier.is_sent)
 
-    def wait_in(self, hub: Any, wake: Gathering[Publish]) -> None:
-        """Wait until done, in a greenlet of this hub. May switch. If interrupted: :meth:`abandon`, or :meth:`forget`.
-
-        :param wake: gathers in the pool's thread what is done, and has it passed to :func:`resume` in this hub
-        """
+    def wait_in(self, hub: Any) -> None:
+        """Wait until done, in a greenlet of this hub, the pool's. May switch. Next, if interrupted: :meth:`abandon`."""
         self.greenlet = getcurrent()
-        self.wake = wake
         try:
             while not self.done:
                 hub.switch()
@@ -242,9 +239,9 @@ class Publish(PendingReply):
         count = 0
         for publish in publishes:
             if not publish.done:
-                if publish.wake is not None:
-                    publish.wake.add(publish)
                 publish.done = True
+                if publish.greenlet is not None:
+                    publish.owner.awake.add(publish)
                 count += 1
                 if publish._links is not None:
                     publish._call_links()
@@ -254,12 +251,9 @@ class Publish(PendingReply):
 def resume(publishes: list[Publish]) -> None:
     """Switch to the greenlets that wait for the first of these, in their hub, and remove them from the list."""
     # A resumed greenlet returns here when it waits again.
-    count = 0
-    try:
-        for publish in publishes[:_RESUME_COUNT]:
-            greenlet = publish.greenlet
-            if greenlet is not None:
-                greenlet.switch()
-            count += 1  # last: a signal handler may raise before; one that was resumed does not wait any more
-    finally:
-        del publishes[:count]
+    first = publishes[:_RESUME_COUNT]
+    del publishes[:_RESUME_COUNT]
+    for publish in first:
+        greenlet = publish.greenlet
+        if greenlet is not None:
+            greenlet.switch()

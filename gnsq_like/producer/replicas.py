@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
-from gnsq_like.producer.publish import Publish, PublishOwner
+from gnsq_like.producer.publish import GroupOwner, Publish
 
 
 class Copy(Publish):
@@ -21,8 +21,8 @@ class Copy(Publish):
 
     is_copy = True
 
-    def __init__(self, pool: PublishOwner, group: Group) -> None:
-        super().__init__(pool, b"", group.publish.last_deadline, count=0)
+    def __init__(self, pool: GroupOwner, group: Group) -> None:
+        super().__init__(pool, b"", group.publish.deadline, count=0)
         self.group = group
 
     def avoids(self) -> AbstractSet[str]:
@@ -46,7 +46,7 @@ class Group:
 
     __slots__ = ("_command", "_copies", "_pool", "_quorum", "publish")
 
-    def __init__(self, pool: PublishOwner, publish: Publish, replicas: int, quorum: int) -> None:
+    def __init__(self, pool: GroupOwner, publish: Publish, replicas: int, quorum: int) -> None:
         self._pool = pool
         self.publish = publish
         self._quorum = quorum
@@ -68,7 +68,7 @@ class Group:
         """Send the copies. Never switches."""
         for copy in self._copies:
             # Copies still queued when the quorum is reached need a deadline of their own.
-            self._pool.deadlines.add(copy)
+            self._pool.watch(copy)
             self._pool.submit(copy, now)
 
     def encode(self) -> bytes:
@@ -103,16 +103,16 @@ class Group:
         if confirmed and refused:
             return OutcomeUnknown(refused[0].address, str(refused[0]), confirmed)
         if confirmed:
-            return OutcomeUnknown("", f"not sent to another in time: {self._pool.nsqds.why(but=confirmed)}", confirmed)
+            return OutcomeUnknown("", f"not sent to another in time: {self._pool.why(but=confirmed)}", confirmed)
         if refused:
             return refused[0]
-        return errors[0] if errors else NotSent(f"not sent in time: {self._pool.nsqds.why()}")
+        return errors[0] if errors else NotSent(f"not sent in time: {self._pool.why()}")
 
 
 class Replicas:
     """Sends every publish as a group; one per pool."""
 
-    def __init__(self, pool: PublishOwner, replicas: int, quorum: int | None) -> None:
+    def __init__(self, pool: GroupOwner, replicas: int, quorum: int | None) -> None:
         self._pool = pool
         self._replicas = replicas
         self._quorum = replicas if quorum is None else quorum

@@ -57,13 +57,11 @@ class Running:
         pool = self.pool
         try:
             self.beginning = True
-            if type(publish) is Member and pool.batching is not None and pool.nsqds.circuit.reason is None:
-                pool.batching.add(publish)
+            if type(publish) is Member and pool.batching is not None and pool.away is None:
+                pool.batching.add(publish, now)
             else:
-                try:
-                    pool.send(publish, now)
-                finally:
-                    pool.deadlines.add(publish)  # last, because that costs no time while nsqd works on its answer
+                pool.send(publish, now)
+                pool.watch(publish)  # last, because that costs no time while nsqd works on its answer
         finally:
             self.beginning = False
 
@@ -119,7 +117,7 @@ def publish_and_wait(running: Running, publish: Publish, now: float) -> None:
             if publish.done:
                 gevent.sleep(0)  # it failed; a caller that tries again in a loop must not keep the hub from running
             else:
-                publish.wait_in(running.hub_handle.hub, running.pool.awake)
+                publish.wait_in(running.hub_handle.hub)
         except BaseException:
             publish.abandon()
             raise

@@ -149,7 +149,7 @@ COSTS: list[tuple[str, Work, tuple[int, int, int, int, int]]] = [
     ("publish 100 from 100 greenlets", _publishing(100, 100), (6, 205, 2, 2, 1100)),
     ("publish 100 from 100 greenlets, batching", _publishing(100, 100, batching=True), (8, 206, 2, 2, 530)),
     ("publish 100 by one MPUB", _mpub, (2, 2, 1, 1, 515)),
-    ("60 heartbeats in a minute of a Producer", _heartbeats, (181, 181, 60, 60, 240)),
+    ("60 heartbeats in a minute of a Producer", _heartbeats, (241, 241, 60, 60, 240)),
     ("an idle minute of 1 connection", _idle(1), (123, 125, 2, 2, 8)),
     ("an idle minute of 100 Readers", _idle(100), (123, 12401, 200, 200, 800)),
     ("an idle minute of 1000 connections of a Reader", _idle_reader(1000), (8063, 72001, 6000, 2000, 32000)),

@@ -7,13 +7,14 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import gevent
 import pytest
 
 from gnsq_like import Producer
 from gnsq_like.errors import NotSent
-from gnsq_like.producer.batching import BatchDeadline
+from gnsq_like.producer.batching import PublishBatch
 from gnsq_like.testing.daemons import reserve
 from tests.support.daemons import wait_for
 from tests.support.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd, scripted_nsqd
@@ -65,14 +66,14 @@ def run_out_of_time(producer: Producer, seconds: float = math.inf) -> None:
 
     def pass_time() -> None:
         deadlines = running.pool.deadlines
-        waiting = [*deadlines._line, *(each for *_, each in deadlines._heap)]
-        batches = {each._batch for each in waiting if isinstance(each, BatchDeadline)}
-        for each in (*waiting, *batches, *(member for batch in batches for member in batch.members)):
+        waiting: list[Any] = [*deadlines._line, *(each for *_, each in deadlines._heap)]
+        batches = {each.carrier for each in waiting if isinstance(each.carrier, PublishBatch)}
+        for each in (*waiting, *batches):
             each.deadline -= seconds
         for each in waiting:
             if not each.done and each.deadline <= time.monotonic():
                 each.expire()
-        deadlines._on_look()
+        running.pool._pump()
 
     running.hub_handle.run(pass_time)
 

@@ -1,0 +1,125 @@
+"""Which nsqds a Producer has: the fixed ones, and those that the nsqlookupds list, each a ``Destination``.
+
+One that is no longer listed is used while its connection is open, and not dialled again. The nsqlookupds are polled
+from the first publish on that finds no connection. To be used in the pool's thread; nothing here switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from gnsq_like.addresses import Address
+from gnsq_like.discovery.redial import Lost
+from gnsq_like.errors import NSQError
+from gnsq_like.options import ProducerOptions
+from gnsq_like.producer.destination import Destination, DestinationOwner
+
+if TYPE_CHECKING:
+    from gnsq_like.discovery.lookupd_poller import LookupdPoller
+
+
+class DiscoveryOwner(DestinationOwner, Protocol):
+    """The pool."""
+
+    options: ProducerOptions
+    #: Monotonic time since which publishes fail at once.
+    away_since: float | None
+
+
+class Discovery:
+    """The nsqds of a pool.
+
+    :param addresses: the fixed nsqds
+    :param lookupds: nsqlookupds to poll for further nsqds
+    """
+
+    def __init__(self, addresses: Iterable[Address], lookupds: list[str], pool: DiscoveryOwner) -> None:
+        self._pool = pool
+        self._fixed = tuple(addresses)
+        self.destinations: list[Destination] = [Destination(address, pool) for address in self._fixed]
+        self._lookupds = lookupds
+        self._poller: LookupdPoller | None = None
+        #: Whether a round has ended.
+        self._discovered = not lookupds
+        #: Whether all nsqds are known, or no nsqlookupd answers: True from the end of the first round on.
+        self.surveyed = not lookupds
+        #: No margin: connecting creates nothing, and publishes wait for it.
+        self._lost: Lost[Address] = Lost(0.0)
+
+    def begin(self) -> None:
+        """Begin to look for nsqds, if there are nsqlookupds to ask; further calls do nothing."""
+        if self._poller is not None or not self._lookupds:
+            return
+        # Imported at first use: an application may have to patch before the HTTP client is loaded.
+        from gnsq_like.discovery.lookupd_poller import AllNsqds, LookupdPoller, make_clients
+
+        options = self._pool.options
+        clients = make_clients(self._lookupds, options)
+        self._poller = LookupdPoller(clients, options, AllNsqds(self._found), self._lookup_failed)
+        self._poller.start()
+
+    def hurry(self) -> None:
+        """Ask the nsqlookupds now, if there are any: nsqds may be back, or at other addresses."""
+        if self._poller is not None:
+            self._poller.hurry()
+
+    def _found(self, addresses: list[Address], complete: bool, began: float) -> float | None:
+        self._discovered = True
+        self.surveyed = self.surveyed or complete
+        found = dict.fromkeys((*self._fixed, *addresses))
+        known = {destination.address for destination in self.destinations}
+        for destination in self.destinations:
+            if destination.connected:
+                self._lost.discard(destination.address)
+        lost_at = self._lost.found(found.keys(), began)
+        for destination in self.destinations:
+            listed = destination.address in found or (destination.wanted and not complete)
+            destination.wanted = listed and destination.address not in self._lost
+        kept = [each for each in self.destinations if each.address in found or each.connected or not complete]
+        for destination in self.destinations:
+            if destination not in kept:
+                destination.drop()
+        self.destinations = kept
+        self.destinations += [Destination(address, self._pool) for address in found if address not in known]
+        self._pool.changed()
+        return max((at for at in (lost_at, self._pool.away_since) if at is not None), default=None)
+
+    def _lookup_failed(self, address: str, error: NSQError) -> None:
+        self._pool.report(address, error)
+        if self._poller is not None and self._poller.all_failed:
+            self.surveyed = True
+            self._pool.changed()
+
+    def lost(self, destination: Destination) -> None:
+        """Its connection has ended."""
+        if destination.address not in self._fixed and not destination.connected:
+            if not destination.wanted:
+                self.destinations = [each for each in self.destinations if each is not destination]
+            destination.wanted = False
+            self._lost.add(destination.address)
+        self.hurry()
+
+    def why_none(self, but: Collection[str]) -> list[str]:
+        """Why there is no nsqd, for an error's text.
+
+        :param but: the addresses of nsqds that there are
+        """
+        reasons = []
+        if self._lookupds:
+            reasons = ["nsqlookupd knows no other" if but else "nsqlookupd knows no nsqd"]
+        if not self._discovered:
+            reasons = ["no nsqd was found yet"]
+        if self._poller is not None:
+            reasons += map(str, self._poller.failures.values())
+        return reasons
+
+    def stop(self) -> None:
+        """Look for no more nsqds."""
+        if self._poller is not None:
+            self._poller.stop()
+
+    def forked_child(self) -> None:
+        """As :meth:`stop`, in a forked child."""
+        if self._poller is not None:
+            self._poller.forked_child()
