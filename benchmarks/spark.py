@@ -269,7 +269,7 @@ def arrow(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str
 def pipeline(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
     from gnsq_like.spark.java import use_java
     from gnsq_like.spark.pipeline import Pipeline, run_pipeline
-    from gnsq_like.spark.pipeline.report import read_metrics
+    from gnsq_like.spark.pipeline.metrics_table import read_metrics
 
     kind, _, format_ = arguments.run.partition("-")
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

@@ -49,7 +49,7 @@ with Producer(tcp_address) as producer:
         producer.multi_publish(topic, [click(number) for number in range(start, start + 1000)])
 
 # %% The pipeline. Clicks that do not fit the schema go to the topic "clicks.dead", with the reason
-from gnsq_like.spark.pipeline import Pipeline, run_pipeline, write_report  # noqa: E402
+from gnsq_like.spark.pipeline import Pipeline, run_pipeline  # noqa: E402
 
 pipeline = Pipeline(
     location=place,
@@ -96,9 +96,6 @@ spark.read.parquet(pipeline.place("rejected")).groupBy("reason").count().show(tr
 numbers = table.select("body.number")
 assert numbers.count() == numbers.distinct().count() == clicks - clicks // 1000
 print("every click once")
-
-# %% The report, a file for a browser
-print(write_report(pipeline, f"{place}/report.html"))
 
 # %% The end
 spark.stop()

@@ -70,12 +70,11 @@ _SPARK_LOG = click.option(
 @click.option(
     "--master", help="The Spark master, as local[4] or spark://host:7077. Default: this machine, or spark-submit's."
 )
-@click.option("--report", type=click.Path(dir_okay=False), help="Write the report here at the end.")
 @_SPARK_LOG
 @click.option(
     "--http-address",
     metavar="ADDRESS",
-    help="Serve a live page, /metrics, /healthz and /status here, as 127.0.0.1:9160; not at the file's http_address.",
+    help="Serve /metrics, /healthz and /status here, as 127.0.0.1:9160; not at the file's http_address.",
 )
 @click.option(
     "--adopt",
@@ -87,7 +86,6 @@ def run(
     path: str,
     available_now: bool,
     master: str | None,
-    report: str | None,
     spark_log: str,
     http_address: str | None,
     adopt: bool,
@@ -107,20 +105,17 @@ def run(
     from gnsq_like.cli.screen import make_view
 
     with _sentences(), _stop_signals() as stopped:
-        from gnsq_like.spark.pipeline import load_pipeline, run_pipeline, write_report
-        from gnsq_like.spark.pipeline.report import NothingToReport, check_report
+        from gnsq_like.spark.pipeline import load_pipeline, run_pipeline
 
         loaded = load_pipeline(path)
         if http_address is not None:
             loaded = replace(loaded, http_address=http_address)
-        if report is not None:
-            check_report(report)
         shown: list[str] = []
 
         def update(snapshot: Snapshot) -> None:
             if snapshot.http_address and not shown:
                 shown.append(snapshot.http_address)
-                view.say(f"Watch it at http://{snapshot.http_address}/")
+                view.say(f"Its status is at http://{snapshot.http_address}/status")
             view.update(snapshot)
 
         with make_view(PipelineLayout(), quiet=quiet) as view:
@@ -135,41 +130,10 @@ def run(
                 adopt=adopt,
             )
         click.echo(summary(last))
-        if report is not None:
-            try:
-                click.echo(f"Report: {write_report(loaded, report)}")
-            except NothingToReport:
-                click.echo("No report: nothing was ever written.")
     if last.problems:
         for problem in last.problems:
             click.echo(f"Limit passed: {problem}.", err=True)
         raise SystemExit(LIMIT_STATUS)
-
-
-@pipeline.command(short_help="Write the report of a pipeline: the page of a run as an HTML file.")
-@_CONFIG
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False),
-    default="report.html",
-    show_default=True,
-    help="The file to be written.",
-)
-@click.option("--last", default="", metavar="TIME", help="Only this long before the last batch, as 30m, 12h or 7d.")
-def report(path: str, output: str, last: str) -> None:
-    """Write the report of a pipeline, which may be running: the page of a run as an HTML file. Does not need Java.
-
-    \b
-    Exit status:
-      0  the report is written
-      1  there is nothing to report, or it could not be read or written
-      2  wrong configuration
-    """
-    seconds = _seconds(last) if last else None
-    with _sentences():
-        from gnsq_like.spark.pipeline import load_pipeline, write_report
-
-        click.echo(f"Report: {write_report(load_pipeline(path), output, last=seconds)}")
 
 
 @pipeline.command(short_help="Check a pipeline's file, its daemons and its places, and write nothing.")
@@ -178,7 +142,7 @@ def report(path: str, output: str, last: str) -> None:
 def check(path: str, offline: bool) -> None:
     """Check whether a pipeline could begin: its configuration, schemas, SQL, daemons, dead letters, tables and disks.
 
-    SQL is checked by Spark, if there is Java. Nothing is written.
+    SQL is checked by Spark, which needs Java. Nothing is written.
 
     \b
     Exit status:

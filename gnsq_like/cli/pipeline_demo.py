@@ -25,7 +25,7 @@ from gnsq_like import Producer, Reader
 from gnsq_like.cli.cluster_processes import ClusterProcesses
 from gnsq_like.cli.screen import View
 from gnsq_like.errors import InvalidOption, NSQError
-from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline, write_report
+from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline
 
 TOPIC, CHANNEL, DEAD = "clicks", "table", "clicks.dead"
 SCHEMA = "number BIGINT NOT NULL, user STRING NOT NULL, page STRING, at DOUBLE, ms INT"
@@ -193,8 +193,7 @@ def _run(
         raise PipelineFailed(f"publishing failed: {publisher.error}")
     if end.problem:
         raise PipelineFailed(end.problem)
-    report = write_report(pipeline, location / "report.html")
-    return judge(published, numbers_in(pipeline), last, [f"Table:  {location / 'data'}", f"Report: {report}"])
+    return judge(published, numbers_in(pipeline), last, [f"Table:  {location / 'data'}"])
 
 
 def _pipeline(location: Path, lookupd: str, dead_letter_nsqd: str) -> Pipeline:

@@ -50,6 +50,6 @@ def py_files(path: str | Path) -> str:
 
     package = Path(__file__).parents[1]
     with ZipFile(path, "w", ZIP_DEFLATED) as file:
-        for source in sorted(each for each in package.rglob("*") if each.suffix in {".py", ".html"}):
+        for source in sorted(each for each in package.rglob("*") if each.suffix == ".py"):
             file.write(source, source.relative_to(package.parent))
     return str(path)

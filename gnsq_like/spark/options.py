@@ -45,6 +45,9 @@ _REFUSED = {
     "dedupewindow": "it is called dedupe_within now",
     "startingoffsets": "NSQ has no offsets: a channel has the messages since it was created",
     "endingoffsets": "NSQ has no offsets: a query reads all that the channel has",
+    "subscribe": "it is called topic, or topics for several, and a channel belongs to it",
+    "subscribepattern": "it is called topics_pattern",
+    "maxoffsetspertrigger": "it is called max_messages",
 }
 
 #: Connection options that the source sets itself, and what to use instead.

@@ -124,6 +124,8 @@ def test_a_topic_without_a_channel_is_refused(topics: str) -> None:
         ({"maxMessages": "5"}, "it is called max_messages"),
         ({"stagingLocation": "/stage"}, "it is called staging_location"),
         ({"startingOffsets": "earliest"}, "NSQ has no offsets"),
+        ({"subscribe": "clicks"}, "it is called topic, or topics for several"),
+        ({"maxOffsetsPerTrigger": "5"}, "it is called max_messages"),
         ({"nsq.snapy": "true"}, "no such option"),
         ({"nsq.msg_timeout": "5"}, "msg_timeout"),
         ({"nsq.sample_rate": "150"}, "sample_rate"),

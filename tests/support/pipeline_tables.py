@@ -48,15 +48,6 @@ def written(directory: Path, *batches: list[MinuteMetrics]) -> Pipeline:
     return pipeline
 
 
-def write_rejected(pipeline: Pipeline, reasons: list[str]) -> None:
-    """Write the table of a batch's rejected messages, as far as a report reads it."""
-    directory = batch_directory(START, batch_name("0123-4567-89ab-cdef", 0))
-    place = Path(pipeline.place("rejected").removeprefix("file://"), directory)
-    place.mkdir(parents=True)
-    seen_at = pa.array([START] * len(reasons), pa.timestamp("us", "UTC"))
-    parquet.write_table(pa.table({"reason": reasons, "seen_at": seen_at}), place / "part-0.parquet")
-
-
 # -- statuses of a pipeline's run, made without a run ----------------------------------------------
 
 #: When the runs here began: batch 0 begins then, the others every 10 seconds.

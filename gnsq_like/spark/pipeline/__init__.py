@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gnsq_like.spark.pipeline.config import Pipeline, load_pipeline
     from gnsq_like.spark.pipeline.faults import NotBegun, PipelineFailed
     from gnsq_like.spark.pipeline.replaying import Replayed, replay
-    from gnsq_like.spark.pipeline.report import write_report
     from gnsq_like.spark.pipeline.run import Snapshot, run_pipeline
 
 __all__ = [
@@ -40,7 +39,6 @@ __all__ = [
     "load_pipeline",
     "replay",
     "run_pipeline",
-    "write_report",
 ]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
@@ -55,6 +53,5 @@ if not TYPE_CHECKING:  # type checkers would accept any name
             "load_pipeline": "gnsq_like.spark.pipeline.config",
             "replay": "gnsq_like.spark.pipeline.replaying",
             "run_pipeline": "gnsq_like.spark.pipeline.run",
-            "write_report": "gnsq_like.spark.pipeline.report",
         },
     )

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from gnsq_like.errors import NSQError
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun
-from gnsq_like.spark.pipeline.report import newest_batch
+from gnsq_like.spark.pipeline.metrics_table import newest_batch
 from gnsq_like.spark.watch.live_server import CannotServe, LiveServer
 from gnsq_like.spark.watch.run_status import RunStatus
 

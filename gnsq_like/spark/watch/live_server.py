@@ -1,4 +1,4 @@
-"""Serves the pages of a run, in a thread with a hub of its own.
+"""Serves the status of a run, in a thread with a hub of its own.
 
 The thread of the run waits for Spark most of the time, in calls that let no greenlet run.
 """
@@ -76,10 +76,10 @@ class _Pages(Daemon):
     """The HTTP server."""
 
     def __init__(self, status: Status, address: str, clock: Callable[[], float]) -> None:
-        from gnsq_like.spark.watch.live_page import live_app
+        from gnsq_like.spark.watch.status_pages import status_app
 
         super().__init__("", address, logging.getLogger("gnsq_like.pipeline"))
-        self._app: Any = live_app(status, is_local=_is_loopback(address), clock=clock).wsgi_app
+        self._app: Any = status_app(status, is_local=_is_loopback(address), clock=clock).wsgi_app
 
     def _application(self, over_tls: bool) -> WSGIApplication:
         application: WSGIApplication = self._app

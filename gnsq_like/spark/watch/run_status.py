@@ -22,12 +22,9 @@ from gnsq_like.spark.pipeline.config import LimitOptions
 from gnsq_like.spark.pipeline.metrics import CLASSES, MinuteMetrics, percentile
 from gnsq_like.spark.source.plan import Depth, Queue
 from gnsq_like.spark.staging.offsets import TopicChannel
-from gnsq_like.spark.watch.page import time_text
 
-#: Seconds over which the rate is measured, and between two points of the graphs, of which so many are kept.
+#: Seconds over which the rate is measured.
 _RATE_SPAN = 60.0
-_STEP = 2.0
-_POINTS = 300
 #: Looks in a row in which something must be wrong to be a problem, and right to end it.
 _IN_A_ROW = 2
 #: Messages that are not in the table.
@@ -320,10 +317,6 @@ class RunStatus:
         self._behind = _Lag(now)
         self._nsqds = _Nsqds(named, now)
         self._problems = _Problems()
-        self._history: dict[str, deque[float | None]] = {
-            name: deque(maxlen=_POINTS) for name in ("lag", "depth", "rate")
-        }
-        self._history_at = now
         #: The status, for JSON. Replaced as a whole.
         self.current: Mapping[str, Any] = {}
         self.renew()
@@ -400,10 +393,6 @@ class RunStatus:
         """Make :attr:`current` anew."""
         now, figures, problems = self._clock(), self._figures, list(self._problems)
         rate, lag, depth = figures.rate(now), self._lag(now), self._nsqds.total("messages")
-        if now - self._history_at >= 0.9 * _STEP:
-            self._history_at = now
-            for name, value in (("rate", rate), ("lag", lag), ("depth", depth)):
-                self._history[name].append(value)
         self.current = {
             "pipeline": self._title,
             "state": self._state,
@@ -426,5 +415,15 @@ class RunStatus:
             "last_came_at": self._came_at,
             "topics": [{**shown, **figures.of_topic(shown["topic"])} for shown in self._nsqds.shown()],
             "latencies": dict(figures.latencies),
-            "history": {name: list(values) for name, values in self._history.items()},
         }
+
+
+def time_text(seconds: float) -> str:
+    """A duration for people: "12 ms", "3.4 s", "31 min", "1.2 h"."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for unit, length, most in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48), ("d", 86400, float("inf"))):
+        amount = seconds / length
+        if amount < most:
+            return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
+    raise AssertionError("a duration is below infinity")

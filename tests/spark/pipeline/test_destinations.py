@@ -21,7 +21,7 @@ from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
 from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
 from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.pipeline.destinations import check_table, table_of
-from gnsq_like.spark.pipeline.report import read_metrics
+from gnsq_like.spark.pipeline.metrics_table import read_metrics
 from gnsq_like.spark.pipeline.selecting import plan_for
 from gnsq_like.spark.tables.iceberg import IcebergTable
 from tests.support.committed_tables import (

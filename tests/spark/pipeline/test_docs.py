@@ -81,7 +81,6 @@ def test_the_python_compiles_and_the_commands_exist() -> None:
     called = re.findall(r"(?:gnsq-like|job\.py) pipeline (\w+)([^#\n]*)", PAGE)
     assert {name for name, _ in called} == {
         "run",
-        "report",
         "maintain",
         "check",
         "demo",

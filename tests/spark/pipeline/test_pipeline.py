@@ -29,8 +29,8 @@ from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pip
 from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.kept_schema import check_kept
+from gnsq_like.spark.pipeline.metrics_table import read_metrics
 from gnsq_like.spark.pipeline.owners import claimed
-from gnsq_like.spark.pipeline.report import read_metrics
 from gnsq_like.spark.pipeline.selecting import plan_for
 from tests.support.daemons import Kind, Running, running_nsqd, wait_for
 from tests.support.spark_engine import PATIENT

@@ -15,7 +15,7 @@ from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
 from gnsq_like.spark.pipeline.by_topic import place_of
-from gnsq_like.spark.pipeline.report import read_metrics
+from gnsq_like.spark.pipeline.metrics_table import read_metrics
 from gnsq_like.spark.pipeline.selecting import plan_for
 from tests.support.daemons import Running, running_nsqd
 from tests.support.spark_engine import PATIENT

@@ -151,14 +151,3 @@ def test_a_failed_run_says_why() -> None:
     run.status.end("a disk is full")
     assert (run.status.current["state"], run.status.current["status"]) == ("failed", "failing")
     assert run.status.current["problems"][0]["text"] == "a disk is full"
-
-
-def test_the_graphs_have_ten_minutes() -> None:
-    run = Run()
-    for second in range(0, 1000, 2):
-        run.look(second)
-    assert {name: len(values) for name, values in run.status.current["history"].items()} == {
-        "lag": 300,
-        "depth": 300,
-        "rate": 300,
-    }

@@ -1,7 +1,7 @@
-"""The pages of a run as a WSGI application: the page for people, ``/status``, ``/healthz``, ``/metrics`` and ``/ping``.
+"""The status of a run as a WSGI application: ``/status``, ``/healthz``, ``/metrics`` and ``/ping``.
 
 It only reads the last status that the run has published, so it answers while Spark starts, and while the run waits.
-Everything comes from this server and nothing is inline. Nothing can be changed here. A server on the loopback address
+Nothing can be changed here. A server on the loopback address
 answers to no other names than this machine's, because others may be the doing of another site (``host_header``).
 """
 
@@ -15,18 +15,14 @@ from typing import Any
 from flask import Flask, Response, jsonify, request
 
 from gnsq_like.server.shared.host_header import host_of, is_ip
-from gnsq_like.spark.watch.page import HERE, render, time_text
 from gnsq_like.spark.watch.run_metrics import metrics_page
+from gnsq_like.spark.watch.run_status import time_text
 
-#: Seconds between two refreshes of the page.
-_EVERY = 2
 #: Seconds after which a status that was not renewed is no longer believed: the run hangs.
 STALE = 60.0
 _HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -35,7 +31,7 @@ _HEADERS = {
 }
 
 
-def live_app(
+def status_app(
     status: Callable[[], Mapping[str, Any]], *, is_local: bool, clock: Callable[[], float] = time.time
 ) -> Flask:
     """The application.
@@ -44,13 +40,10 @@ def live_app(
     :param is_local: whether to refuse hosts that are not this machine
     :param clock: the time of day
     """
-    app = Flask("gnsq_like.spark.watch", root_path=str(HERE), static_url_path="/static", static_folder="static")
+    app = Flask("gnsq_like.spark.watch", static_folder=None)
 
     def checked() -> Mapping[str, Any]:
         return _checked(status(), clock())
-
-    def page() -> str:
-        return render(checked(), every=_EVERY)
 
     def health() -> tuple[Response, int]:
         found = checked()
@@ -58,12 +51,11 @@ def live_app(
         return jsonify({name: found[name] for name in names}), 200 if found["status"] == "ok" else 503
 
     def whole() -> Response:
-        return jsonify({name: value for name, value in checked().items() if name not in ("latencies", "history")})
+        return jsonify({name: value for name, value in checked().items() if name != "latencies"})
 
     def metrics() -> Response:
         return Response(metrics_page(checked()), content_type="text/plain; version=0.0.4; charset=utf-8")
 
-    app.add_url_rule("/", "page", page)
     app.add_url_rule("/healthz", "health", health)
     app.add_url_rule("/status", "status", whole)
     app.add_url_rule("/metrics", "metrics", metrics)
@@ -93,6 +85,4 @@ def _refusal() -> Response | None:
 def _finish(response: Response) -> Response:
     for name, value in _HEADERS.items():
         response.headers[name] = value
-    if request.endpoint != "static":
-        response.headers["Cache-Control"] = "no-store"
     return response
