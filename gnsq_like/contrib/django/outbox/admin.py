@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.db.models import Q
 from django.utils import timezone
 
-from gnsq_like.contrib.django.looking import LookingAdmin
+from gnsq_like.contrib.django.read_only_admin import LookingAdmin
 from gnsq_like.contrib.django.outbox.models import OutboxMessage
 
 #: Characters of a body that are shown.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.utils.html import format_html_join
 
-from gnsq_like.contrib.django.looking import LookingAdmin
+from gnsq_like.contrib.django.read_only_admin import LookingAdmin
 from gnsq_like.contrib.django.tasks.models import TaskRecord
 
 if TYPE_CHECKING:
