@@ -74,11 +74,10 @@ def run(
 
     \b
     Signals:
-      TERM, INT   end: running handlers have --stop-timeout; a second one
-                  ends at once
-      HUP         replace all processes, for new code
-      TTIN, TTOU  one process more, one less
-      USR1        log the stacks of all threads and greenlets
+      TERM, INT  end: running handlers have --stop-timeout; a second one
+                 ends at once
+      HUP        replace all processes, for new code
+      USR1       log the stacks of all threads and greenlets
 
     \b
     Exit status:

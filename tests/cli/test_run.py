@@ -149,8 +149,8 @@ def test_a_terminal_that_is_closed_ends_it_but_not_with_nohup(tmp_path: Path, ig
         os.close(ours)
         if ignored:
             process.send_signal(signal.SIGHUP)
-            process.send_signal(signal.SIGTTIN)
-            _wait_for_log(log, "running: 2 processes")
+            process.send_signal(signal.SIGUSR1)
+            _wait_for_log(log, "stacks of all threads")
             process.terminate()
         assert process.wait(PATIENCE) == 0
         assert "reloading" not in log.read_text()

@@ -5,6 +5,6 @@
 ``roster.py``   what is to be done, decided without I/O: which processes there should be, which ones end
 ``process.py``  how processes are started, talk over pipes, and log
 ``worker.py``   a process with Readers; ``boot.py`` is the script that each process begins with
-``user_code.py`` the user's Readers, found by name; whether their files have changed
+``user_code.py`` the user's Readers, found by name
 ``pages.py``    /healthz and /metrics
 """

@@ -6,8 +6,6 @@ A single loop over pipes and signals; only the health pages have threads of thei
 ========  ==========================================================================================================
 TERM INT  drain and end; the second one ends at once, and messages of running handlers go back to nsqd
 HUP       reload: each worker is replaced by one with the new code, once that has loaded
-TTIN      one process more
-TTOU      one process less
 USR1      all workers write the stacks of their threads and greenlets to the log
 ========  ==========================================================================================================
 """
@@ -29,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 from gnsq_like.contrib.workers.plan import Plan
 from gnsq_like.contrib.workers.process import MASTER, WorkerProcess, configure, make_formatter, memory_bytes
 from gnsq_like.contrib.workers.roster import Action, Kill, Member, Roster, Run, Spawn, State, Stop, share
-from gnsq_like.contrib.workers.user_code import ChangedFiles
 from gnsq_like.errors import NSQError
 
 if TYPE_CHECKING:
@@ -39,8 +36,6 @@ logger = logging.getLogger(__name__)
 
 #: Seconds that the loop waits for events at most.
 _TICK = 0.2
-#: Seconds between two looks at the files of the code.
-_LOOK = 1.0
 #: Seconds for a process to write its stacks before it is killed.
 _DUMP = 0.5
 
@@ -73,8 +68,6 @@ class Supervisor:
         self._totals: list[int] = []
         self._selector = selectors.DefaultSelector()
         self._signals: deque[int] = deque()
-        self._files = ChangedFiles()
-        self._looked_at = 0.0
         self._notifier = Notifier()
         self._notified_at = 0.0
         self._is_up = False
@@ -122,8 +115,6 @@ class Supervisor:
             self._signalled(self._signals.popleft())
         now = time.monotonic()
         self._reap(now)
-        if self._plan.reload and now - self._looked_at > _LOOK:
-            self._look_at_files(now)
         self._roster.tick(now)
         for action in self._roster.members.take_actions():
             self._carry_out(action, now)
@@ -141,10 +132,7 @@ class Supervisor:
         ours.setblocking(False)
         wakeup.setblocking(False)
         self._selector.register(ours, selectors.EVENT_READ, lambda: ours.recv(4096))
-        numbers = (
-            *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1),
-            *(signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD),
-        )
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
         before = {number: signal.signal(number, lambda caught, _: self._signals.append(caught)) for number in numbers}
         before_wakeup = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
         try:
@@ -166,18 +154,10 @@ class Supervisor:
         if number in (signal.SIGTERM, signal.SIGINT):
             self._stop(now)
         elif number == signal.SIGHUP:
-            self._reload("SIGHUP")
+            self._reload()
         elif number == signal.SIGUSR1:
             for worker in self._workers.values():
                 worker.commands.send("stacks")
-        elif number == signal.SIGTTIN:
-            self._roster.add_slot()
-        elif number == signal.SIGTTOU:
-            self._roster.remove_slot(now)
-        if number in (signal.SIGTTIN, signal.SIGTTOU):
-            self._is_up = False
-            logger.info("wanted now: %s", _counted(len(self._roster.slots)))
-            self._warn_of_few()
 
     def _stop(self, now: float) -> None:
         if self._roster.is_stopping:
@@ -187,17 +167,11 @@ class Supervisor:
         self._notifier.send("STOPPING=1", "STATUS=stopping")
         self._roster.stop(now)
 
-    def _reload(self, why: str) -> None:
-        logger.info("reloading: %s", why)
+    def _reload(self) -> None:
+        logger.info("reloading")
         self._is_up = False
         self._notifier.reloading()
         self._roster.reload()
-
-    def _look_at_files(self, now: float) -> None:
-        self._looked_at = now
-        changed = self._files.look()
-        if changed is not None:
-            self._reload(f"{changed} has changed")
 
     # -- workers ------------------------------------------------------------------------------------
 
@@ -238,7 +212,6 @@ class Supervisor:
                 self._selector.unregister(worker.reports.descriptor)
         for message in messages:
             kind = message["is"]
-            self._files.add(message.get("files", ()))
             if kind == "loaded":
                 self._note_readers(message["readers"])
                 self._roster.loaded(worker.number, now)

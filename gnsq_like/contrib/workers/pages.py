@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 #: Clients at once.
 _MOST_CLIENTS = 50
 #: Reasons that the metric has from the beginning, so that an increase from 0 is seen.
-REASONS = [cause for cause in Cause if cause not in (Cause.FEWER, Cause.STOP)]
+REASONS = [cause for cause in Cause if cause is not Cause.STOP]
 #: Of the workers' table in a status: the metric and its text.
 _BY_WORKER = {
     "memory_bytes": ("nsq_worker_memory_bytes", "Resident memory of a worker."),

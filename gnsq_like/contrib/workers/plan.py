@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
@@ -102,7 +102,6 @@ class Plan:
     max_memory: str = _flag("", "Replace a process that uses more memory, as 300M.", "SIZE")
     health: str = _flag("", "Serve /healthz and /metrics of all processes there.", "HOST:PORT")
     log_json: bool = _flag(False, "Log JSON, one object a line.")
-    reload: bool = _flag(False, "Restart when code changes; for development.")
 
     def __post_init__(self) -> None:
         for flag in flags():
@@ -156,10 +155,10 @@ def flags() -> Iterator[Flag]:
 _COMMON = frozenset({"stop_timeout", "health"})
 
 
-def _own_flags(but: Container[str]) -> Iterator[tuple[str, Flag]]:
+def _own_flags() -> Iterator[tuple[str, Flag]]:
     """The flags with their spelling."""
     for flag in flags():
-        if flag.name not in _COMMON and flag.name not in but:
+        if flag.name not in _COMMON:
             yield f"--{flag.name.replace('_', '-')}", flag
 
 
@@ -176,7 +175,7 @@ def click_options(function: _F) -> _F:
     """A decorator that adds the options to a click command; one that is not given is None."""
     import click
 
-    for spelling, flag in reversed(list(_own_flags(()))):
+    for spelling, flag in reversed(list(_own_flags())):
         if flag.kind is bool:
             option = click.option(spelling, is_flag=True, default=None, help=flag.help)
         else:
@@ -186,12 +185,9 @@ def click_options(function: _F) -> _F:
     return function
 
 
-def add_arguments(parser: argparse.ArgumentParser, but: Container[str] = ()) -> None:
-    """Add the options to an argparse parser; one that is not given is None.
-
-    :param but: fields to leave out
-    """
-    for spelling, flag in _own_flags(but):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to an argparse parser; one that is not given is None."""
+    for spelling, flag in _own_flags():
         if flag.kind is bool:
             parser.add_argument(spelling, action="store_true", default=None, help=flag.help)
         else:
@@ -200,7 +196,7 @@ def add_arguments(parser: argparse.ArgumentParser, but: Container[str] = ()) -> 
 
 def given_options(options: Mapping[str, object]) -> dict[str, Any]:
     """Those of a command's options that make it a supervisor."""
-    return {flag.name: options[flag.name] for _, flag in _own_flags(()) if options.get(flag.name) is not None}
+    return {flag.name: options[flag.name] for _, flag in _own_flags() if options.get(flag.name) is not None}
 
 
 def make_plan(options: Mapping[str, object], loader: str, arguments: tuple[str, ...], **settings: object) -> Plan:

@@ -79,8 +79,6 @@ class Cause(StrEnum):
     RELOAD = "reload"
     #: Somebody sent the process SIGTERM.
     ASKED = "asked"
-    #: Fewer processes are wanted.
-    FEWER = "fewer"
     STOP = "stop"
 
 
@@ -97,7 +95,7 @@ class Spawn:
 
 @dataclass(frozen=True)
 class Run:
-    """Let a loaded process run its Readers with the share of this slot, or one that runs them go on with that."""
+    """Let a loaded process run its Readers, with the share of this slot."""
 
     number: int
     slot: int
@@ -130,8 +128,8 @@ class Member:
     """A process."""
 
     number: int
-    #: The slot's position; None if the slot was given up.
-    slot: int | None
+    #: The slot's position.
+    slot: int
     #: Reloads before it began to load.
     generation: int
     #: Times of its beginning and of its last sign of life.
@@ -165,8 +163,8 @@ class Slot:
         member = self.current
         if member is not None and member.state is State.RUNNING:
             return None if member.beat.get("healthy", True) else "its readers are unhealthy"
-        if self.failures > 1 or self.retry_at == math.inf:
-            when = "" if self.retry_at == math.inf or member else f" in {max(0.0, self.retry_at - now):.0f} s"
+        if self.failures > 1:
+            when = "" if member else f" in {max(0.0, self.retry_at - now):.0f} s"
             return f"{self.last_end}; {'restarting' if member else 'restarts'}{when}"
         return None if self.has_run else "not started yet"
 
@@ -196,7 +194,7 @@ class Members:
             member.state = State.LOADED
 
     def run(self, member: Member, position: int) -> None:
-        """Let it run with the share of this slot, or go on with that."""
+        """Let it run, with the share of this slot."""
         member.state = State.RUNNING
         self._actions.append(Run(member.number, position))
 
@@ -227,7 +225,7 @@ class Members:
 class Roster:
     """All members of a supervisor. Next: :meth:`tick`, several times a second.
 
-    :param plan: with ``reload``, code that cannot be loaded is waited for; otherwise it is an error at the beginning
+    :param plan: code that cannot be loaded is an error at the beginning; later it is tried again
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -295,8 +293,6 @@ class Roster:
             had_run = member.state in (State.RUNNING, State.DRAINING)
             self.cut_short |= had_run and not is_clean
             return
-        if member.slot is None:
-            return
         slot = self.slots[member.slot]
         if slot.successor is member:
             slot.successor = None
@@ -310,7 +306,7 @@ class Roster:
         slot.last_end = how
         slot.restarts += 1
         self.restarts[member.cause] += 1
-        if not self._has_loaded and not self._plan.reload:
+        if not self._has_loaded:
             self.failure = self.failure or how
             self._begin_to_stop(0.0, now)
             return
@@ -320,10 +316,8 @@ class Roster:
             return
         slot.failures = 1 if now - member.began >= _STABLE else slot.failures + 1
         delay = restart_delay(slot.failures)
-        if member.state is State.LOADING and self._plan.reload:
-            delay = math.inf
         slot.retry_at = now + delay
-        when = "when the code changes" if delay == math.inf else f"in {delay:g} s" if delay else "now"
+        when = f"in {delay:g} s" if delay else "now"
         logger.warning("worker %d: %s; another one starts %s", member.number, how, when)
 
     # -- what is wanted -----------------------------------------------------------------------------
@@ -346,28 +340,6 @@ class Roster:
         for slot in self.slots:
             if slot.successor is not None and slot.current is not None:
                 self.members.kill(slot.successor, Cause.RELOAD)
-
-    def add_slot(self) -> None:
-        """One process more."""
-        if not self.is_stopping:
-            self.slots.append(Slot())
-            self._share_anew()
-
-    def remove_slot(self, now: float) -> None:
-        """One process less, but never the last one."""
-        if self.is_stopping or len(self.slots) == 1:
-            return
-        slot = self.slots.pop()
-        for member in (slot.current, slot.successor):
-            if member is not None:
-                member.slot = None
-                self.members.drain(member, Cause.FEWER, self._plan.stop_timeout, now)
-        self._share_anew()
-
-    def _share_anew(self) -> None:
-        for position, slot in enumerate(self.slots):
-            if slot.current is not None and slot.current.state is State.RUNNING:
-                self.members.run(slot.current, position)
 
     def stop(self, now: float) -> None:
         """Drain and end all; called again, end all without waiting for handlers."""

@@ -29,7 +29,6 @@ from gnsq_like.contrib.health import report
 from gnsq_like.contrib.workers.plan import Plan
 from gnsq_like.contrib.workers.process import LineReader, LineWriter, configure, make_formatter, memory_bytes
 from gnsq_like.contrib.workers.roster import GRACE
-from gnsq_like.contrib.workers.user_code import files_of, loaded_files
 from gnsq_like.errors import NSQError
 from gnsq_like.runtime import native
 from gnsq_like.runtime.timer import Timer
@@ -98,8 +97,7 @@ class Worker:
 
     def _fail(self, why: str, exc: BaseException) -> int:
         trace = "".join(traceback.format_exception(exc)) if self._plan.verbose else ""
-        files = sorted(loaded_files() | files_of(exc)) if self._plan.reload else []
-        self._reports.send("failed", why=why, trace=trace, files=files)
+        self._reports.send("failed", why=why, trace=trace)
         return FAILED
 
     # -- loading ------------------------------------------------------------------------------------
@@ -133,8 +131,7 @@ class Worker:
                 metrics.time_reader(reader)
                 metrics.watch_reader(reader)
             self._calls.watch(reader)
-        files = sorted(loaded_files()) if self._plan.reload else []
-        self._reports.send("loaded", readers=descriptions, files=files)
+        self._reports.send("loaded", readers=descriptions)
 
     # -- running ------------------------------------------------------------------------------------
 
@@ -174,7 +171,6 @@ class Worker:
             messages=sum(each["finished"] + each["requeued"] for each in stats),
             memory_bytes=memory_bytes() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             oldest=self._calls.oldest(),
-            files=sorted(loaded_files()) if self._plan.reload else [],
         )
 
     # -- stopping -----------------------------------------------------------------------------------
@@ -229,8 +225,6 @@ class Worker:
             if kind == "run":
                 self._shares = command["shares"]
                 self._decided.set()
-                if self._group is not None and not self._is_stopping:
-                    self._share()
             elif kind == "stop":
                 self._stop(command["timeout"])
             elif kind == "stacks":

@@ -59,24 +59,3 @@ def test_changed_code_runs_without_a_restart(project: Project, patched: str) -> 
         port = int(re.findall(HEALTH, server.log)[-1])
         wait_for(lambda: get(port, "/healthz")[0] == 200, "the health of the new process")
         server.end()
-
-
-def test_with_several_processes_their_supervisor_reloads(project: Project) -> None:
-    module = project.path / "ledger" / "nsq_readers.py"
-    with (
-        running_nsqd() as nsqd,
-        Producer(nsqd.tcp_address) as producer,
-        project.running(
-            *("nsq_run", "work", "--health", "127.0.0.1:0", "--processes", "2"),
-            listening=HEALTH,
-            DEBUG="1",
-            NSQ_NSQD_TCP_ADDRESSES=nsqd.tcp_address,
-        ) as server,
-    ):
-        wait_for(lambda: get(server.port, "/healthz")[0] == 200, "the health", 60)
-        module.write_text(module.read_text().replace('note("ended"', 'note("ended_anew"'))
-        wait_for(lambda: server.log.count("worker 1 is to end (reload)"), "the reload", 60)
-        wait_for(lambda: server.log.count("running: 2 processes") == 2, "the new code", 60)
-        producer.publish("work", b"0")
-        wait_for(lambda: server.noted("ended_anew") == ["0"], "the message", 60)
-        assert server.end() == 0

@@ -58,7 +58,7 @@ def test_each_flag_has_a_type_and_a_text() -> None:
     found = {flag.name: flag for flag in flags()}
     assert found["processes"].kind is int
     assert found["stop_timeout"].kind is float
-    assert found["reload"].kind is bool
+    assert found["log_json"].kind is bool
     assert found["health"].kind is str
     assert "loader" not in found
     assert all(flag.help.endswith(".") for flag in found.values())

@@ -53,7 +53,7 @@ class World:
                     assert number not in self.active | self.loading
                     self.loading.add(number)
                 case Run(number, _):
-                    assert number in self.loading | self.active
+                    assert number in self.loading
                     self.loading.discard(number)
                     self.active.add(number)
                 case Stop(number, _, _) if self.drains:
@@ -124,19 +124,6 @@ def test_code_that_cannot_be_loaded_at_the_beginning_ends_everything() -> None:
     world.tick()
     assert world.roster.is_over
     assert world.roster.failure == "no module"
-
-
-def test_in_development_it_waits_for_the_code_to_change(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(1, reload=True)
-    world.tick()
-    world.end(1, "a syntax error")
-    assert world.tick(10_000) == []
-    assert caplog.messages == ["worker 1: a syntax error; another one starts when the code changes"]
-    assert world.roster.slots[0].problem(world.now) == "a syntax error; restarts"
-    world.roster.reload()
-    assert world.tick() == [Spawn(1)]
-    world.settle()
-    assert world.roster.is_up
 
 
 def test_one_that_dies_is_replaced_at_once_and_later_after_delays(world: World) -> None:
@@ -282,28 +269,13 @@ def test_a_process_that_is_asked_to_end_by_somebody_is_replaced(world: World) ->
     assert world.roster.restarts == {Cause.ASKED: 1}
 
 
-def test_one_process_more_and_one_less(world: World) -> None:
-    world.roster.add_slot()
-    assert world.tick() == [Run(1, 0), Run(2, 1), Spawn(3)]
-    world.settle()
-    assert world.active == {1, 2, 3}
-    world.roster.remove_slot(world.now)
-    world.tick()
-    assert world.active == {1, 2}
-    assert world.log[-3:] == [Stop(3, 30.0, Cause.FEWER), Run(1, 0), Run(2, 1)]
-    assert not world.roster.restarts
-    for _ in range(3):
-        world.roster.remove_slot(world.now)
-        world.settle()
-    assert world.active == {1}
-
-
 def test_a_stop_drains_and_a_second_one_does_not_wait(world: World) -> None:
     world.drains = False
-    world.roster.add_slot()
+    world.roster.reload()
     world.tick()
     world.roster.stop(world.now)
-    assert world.tick() == [Stop(1, 30.0, Cause.STOP), Stop(2, 30.0, Cause.STOP), Kill(3, False, Cause.STOP)]
+    killed = [Kill(3, False, Cause.STOP), Kill(4, False, Cause.STOP)]
+    assert world.tick() == [Stop(1, 30.0, Cause.STOP), Stop(2, 30.0, Cause.STOP), *killed]
     world.end(1, is_clean=True)
     world.roster.stop(world.now)
     assert world.tick() == [Stop(2, 0.0, Cause.STOP)]
@@ -344,7 +316,7 @@ def test_health(world: World) -> None:
 
 events = st.lists(
     st.tuples(
-        st.sampled_from(["tick", "load", "die", "fail", "silence", "reload", "more", "less", "drained", "leave"]),
+        st.sampled_from(["tick", "load", "die", "fail", "silence", "reload", "drained", "leave"]),
         st.integers(0, 10),
     ),
     max_size=60,
@@ -372,17 +344,13 @@ def test_whatever_happens_the_wanted_processes_run_in_the_end(processes: int, ha
             world.tick(2.0)
         elif event == "reload":
             world.roster.reload()
-        elif event == "more" and len(world.roster.slots) < 8:
-            world.roster.add_slot()
-        elif event == "less":
-            world.roster.remove_slot(world.now)
         elif event == "drained" and member is not None and member.state is State.DRAINING:
             world.end(number, is_clean=True)
         elif event == "leave" and number in world.active:
             world.roster.leaving(number, world.now)
         world.carry_out()
         working = [m for m in world.roster.members.by_number.values() if m.state in (State.RUNNING, State.DRAINING)]
-        by_slot = [m.slot for m in working if m.slot is not None]
+        by_slot = [m.slot for m in working]
         assert len(by_slot) == len(set(by_slot)), "two processes of a slot are active together"
         assert not world.roster.is_stopping
     world.drains = True

@@ -8,8 +8,8 @@ from django.contrib import admin
 from django.db.models import Q
 from django.utils import timezone
 
-from gnsq_like.contrib.django.read_only_admin import LookingAdmin
 from gnsq_like.contrib.django.outbox.models import OutboxMessage
+from gnsq_like.contrib.django.read_only_admin import LookingAdmin
 
 #: Characters of a body that are shown.
 _SHOWN = 10_000

@@ -65,7 +65,7 @@ class Command(BaseCommand):
             metavar="SECONDS",
             help='For handlers that still run when this is stopped; default: NSQ["STOP_TIMEOUT"] (30).',
         )
-        add_arguments(parser, but={"reload"})
+        add_arguments(parser)
 
     def handle(self, *, names: list[str], noreload: bool, stop_timeout: float | None, **options: object) -> None:
         """Run; a CommandError gives the reason for a failure."""
@@ -73,7 +73,7 @@ class Command(BaseCommand):
             if options["relay"]:
                 raise CommandError("--relay needs a single process: run manage.py nsq_relay beside these.")
             self._make(names, options)  # finds what is wrong
-            supervise(self._plan(names, stop_timeout, options, reload=settings.DEBUG and not noreload))
+            supervise(self._plan(names, stop_timeout, options))
         log_to_stderr_unless_configured()
         if noreload or not settings.DEBUG:
             self._run(names, stop_timeout, options)
@@ -84,10 +84,10 @@ class Command(BaseCommand):
             if self._group is not None:
                 self._group.stop(_or_set(stop_timeout))
 
-    def _plan(self, names: list[str], stop_timeout: float | None, options: dict[str, object], *, reload: bool) -> Plan:
+    def _plan(self, names: list[str], stop_timeout: float | None, options: dict[str, object]) -> Plan:
         patience, health = _or_set(stop_timeout), options["health"] or ""
         try:
-            return make_plan(options, LOADER, tuple(names), stop_timeout=patience, health=health, reload=reload)
+            return make_plan(options, LOADER, tuple(names), stop_timeout=patience, health=health)
         except NSQError as exc:
             raise CommandError(str(exc)) from exc
 
