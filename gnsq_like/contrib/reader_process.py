@@ -15,8 +15,8 @@ from gnsq_like import Reader, ReaderGroup
 from gnsq_like.addresses import join_host_port, parse_address
 from gnsq_like.contrib.health import Health, ReportedRelay
 from gnsq_like.errors import InvalidAddress, InvalidOption, NSQError
+from gnsq_like.httpd.listen import listen
 from gnsq_like.runtime.signals import on_signals
-from gnsq_like.server.shared.listen import listen
 
 if TYPE_CHECKING:
     from gnsq_like.contrib.prometheus import Metrics
@@ -107,7 +107,7 @@ def _served(address: str, pages: Mapping[str, WSGIApplication], report: Callable
     where = parse_address(address, to_listen=True)
     if not where.host:
         raise InvalidAddress(address, "pages are served at host:port")
-    from gnsq_like.server.shared.http_server import HTTPServer
+    from gnsq_like.httpd.server import HTTPServer
 
     try:
         listener = listen(address)

@@ -16,10 +16,10 @@ from gnsq_like.errors import InvalidAddress
 from gnsq_like.http import nsqd as nsqd_client
 from gnsq_like.http import nsqlookupd as lookupd_client
 from gnsq_like.http.decode import Malformed, list_of, object_of
+from gnsq_like.httpd.server import HTTPServer
+from gnsq_like.httpd.wsgi import Application
 from gnsq_like.server import Nsqd, Nsqlookupd
 from gnsq_like.server.nsqd import http, information
-from gnsq_like.server.shared.http_server import HTTPServer
-from gnsq_like.server.shared.wsgi import Application
 from tests.fuzz.streams import Input, head
 
 _LOG = logging.getLogger("tests.fuzz")
@@ -39,7 +39,7 @@ class _Failures(logging.Handler):
 @contextmanager
 def _raised_failures() -> Iterator[None]:
     """Within it only: other tests of this process look at what is logged."""
-    logs, failures = (_LOG, logging.getLogger("gnsq_like.server.shared.wsgi")), _Failures(logging.ERROR)
+    logs, failures = (_LOG, logging.getLogger("gnsq_like.httpd.wsgi")), _Failures(logging.ERROR)
     for log in logs:
         log.addHandler(failures)
     try:

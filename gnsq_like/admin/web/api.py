@@ -19,8 +19,8 @@ from gnsq_like.admin.web.operations import Target
 from gnsq_like.admin.web.replies import response_of, warning
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import HTTPError, UsageError
+from gnsq_like.httpd.wsgi import Problem, respond
 from gnsq_like.server.shared.gotext import GoObject, read_object
-from gnsq_like.server.shared.wsgi import Problem, respond
 from gnsq_like.tools.operations import CHANGES
 from gnsq_like.tools.rounds import UpstreamError
 from gnsq_like.wire.names import is_valid_name

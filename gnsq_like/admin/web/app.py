@@ -28,7 +28,7 @@ from gnsq_like.admin.web.passwords import SESSION_COOKIE, SESSION_SECONDS, TooMa
 from gnsq_like.admin.web.replies import compress, is_missing, not_found, problem, response_of
 from gnsq_like.admin.web.screens import Screens
 from gnsq_like.admin.web.site import Site
-from gnsq_like.server.shared.wsgi import respond
+from gnsq_like.httpd.wsgi import respond
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from gnsq_like.admin.web.identity import is_within
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import InvalidAddress
 from gnsq_like.http.url import check_addresses, shown
-from gnsq_like.server.shared.wsgi import Answer, Problem
+from gnsq_like.httpd.wsgi import Answer, Problem
 
 #: Names in NSQ's config file that differ from the options'.
 _NAMES = {"lookupd_http_addresses": "nsqlookupd_http_addresses"}

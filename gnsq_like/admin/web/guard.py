@@ -19,7 +19,7 @@ from flask import Request, Response
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.admin.options import AdminOptions
-from gnsq_like.server.shared.host_header import host_of, is_ip
+from gnsq_like.httpd.host_header import host_of, is_ip
 
 TOKEN_COOKIE = "nsq_admin_token"
 TOKEN_FIELD = "token"

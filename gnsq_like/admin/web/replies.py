@@ -9,7 +9,7 @@ from urllib.parse import quote
 from flask import Request, Response, current_app, redirect, request
 from werkzeug.exceptions import HTTPException
 
-from gnsq_like.server.shared.wsgi import Reply, in_right_case, refusal
+from gnsq_like.httpd.wsgi import Reply, in_right_case, refusal
 
 #: Bytes from which a response is compressed.
 _WORTH_IT = 1000

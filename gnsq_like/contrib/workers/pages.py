@@ -29,7 +29,7 @@ from gnsq_like.addresses import join_host_port, parse_address
 from gnsq_like.contrib.workers.process import memory_bytes
 from gnsq_like.contrib.workers.roster import Cause
 from gnsq_like.errors import NSQError
-from gnsq_like.server.shared.http_connections import HTTPConnections, TooManyConnections
+from gnsq_like.httpd.connections import HTTPConnections, TooManyConnections
 
 try:
     import prometheus_client

@@ -7,14 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from gnsq_like.server.broker.broker import Broker
-from gnsq_like.server.broker.channel import Channel
-from gnsq_like.server.broker.topic import Topic
-from gnsq_like.server.nsqd.publishing import publish
-from gnsq_like.server.options import NsqdOptions
-from gnsq_like.server.shared.requests import LEAST_MPUB_ENTRY, BadBodySize, Requests
-from gnsq_like.server.shared.turn import Turn
-from gnsq_like.server.shared.wsgi import (
+from gnsq_like.httpd.wsgi import (
     Answer,
     Function,
     Problem,
@@ -22,8 +15,15 @@ from gnsq_like.server.shared.wsgi import (
     Routes,
     TakesBody,
     argument,
-    topic_and_channel_names,
 )
+from gnsq_like.server.broker.broker import Broker
+from gnsq_like.server.broker.channel import Channel
+from gnsq_like.server.broker.topic import Topic
+from gnsq_like.server.nsqd.publishing import publish
+from gnsq_like.server.options import NsqdOptions
+from gnsq_like.server.shared.parameters import topic_and_channel_names
+from gnsq_like.server.shared.requests import LEAST_MPUB_ENTRY, BadBodySize, Requests
+from gnsq_like.server.shared.turn import Turn
 from gnsq_like.server.storage.disk_queue import DiskError
 from gnsq_like.wire.names import is_valid_name
 

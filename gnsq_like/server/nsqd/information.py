@@ -18,11 +18,11 @@ from gevent.util import format_run_info
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidAddress
+from gnsq_like.httpd.listen import port_of
+from gnsq_like.httpd.wsgi import JSON, NSQ_HEADER, Answer, Problem, Request, Routes, TakesBody
 from gnsq_like.server.nsqd.lookup_peers import Registered
 from gnsq_like.server.nsqd.stats import Observed, as_text, stats
 from gnsq_like.server.options import LOG_LEVELS, TLS_REQUIRED, TLS_VERSIONS, VERSION, config_name
-from gnsq_like.server.shared.listen import port_of
-from gnsq_like.server.shared.wsgi import JSON, NSQ_HEADER, Answer, Problem, Request, Routes, TakesBody
 
 #: What /stats takes for false; anything else is true.
 _FALSE = frozenset({"false", "0"})

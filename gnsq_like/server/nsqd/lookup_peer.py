@@ -21,9 +21,9 @@ from gevent.queue import Empty, Queue
 from gnsq_like.addresses import join_host_port
 from gnsq_like.errors import NSQError
 from gnsq_like.http.nsqlookupd import LookupdClient
+from gnsq_like.httpd.listen import dial
 from gnsq_like.server.broker.topic import Topic
 from gnsq_like.server.options import NsqdOptions
-from gnsq_like.server.shared.listen import dial
 from gnsq_like.wire.commands import MAGIC_V1, PING, identify, register, unregister
 from gnsq_like.wire.frames import OK
 

@@ -21,6 +21,8 @@ from wsgiref.types import WSGIApplication
 import gevent
 from gevent import socket
 
+from gnsq_like.httpd.listen import broadcast_host, port_of
+from gnsq_like.httpd.wsgi import Application
 from gnsq_like.runtime.native import monotonic
 from gnsq_like.runtime.timer import Timer
 from gnsq_like.server.broker.broker import Broker
@@ -35,9 +37,7 @@ from gnsq_like.server.nsqd.lookup_peers import LookupPeers
 from gnsq_like.server.nsqd.tcp import NsqdClient
 from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.daemon import Daemon
-from gnsq_like.server.shared.listen import broadcast_host, port_of
 from gnsq_like.server.shared.tls import client_context, server_context
-from gnsq_like.server.shared.wsgi import Application
 from gnsq_like.wire.commands import MAGIC_V2
 from gnsq_like.wire.names import is_ephemeral
 

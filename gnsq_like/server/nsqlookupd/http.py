@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gnsq_like.httpd.wsgi import Answer, Problem, Request, Routes, argument
 from gnsq_like.server.nsqlookupd.registry import Producer, Registrations, Registry
 from gnsq_like.server.options import VERSION
-from gnsq_like.server.shared.wsgi import Answer, Problem, Request, Routes, argument, topic_and_channel_names
+from gnsq_like.server.shared.parameters import topic_and_channel_names
 from gnsq_like.wire.names import is_valid_name
 
 

@@ -21,8 +21,8 @@ from gevent import socket
 from gevent.baseserver import BaseServer
 
 from gnsq_like.addresses import join_host_port
-from gnsq_like.server.shared.http_server import HTTPServer
-from gnsq_like.server.shared.listen import TCPServer, bound_address, listen, unlink_socket
+from gnsq_like.httpd.listen import TCPServer, bound_address, listen, unlink_socket
+from gnsq_like.httpd.server import HTTPServer
 
 
 class Daemon:

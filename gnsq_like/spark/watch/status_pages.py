@@ -14,7 +14,7 @@ from typing import Any
 
 from flask import Flask, Response, jsonify, request
 
-from gnsq_like.server.shared.host_header import host_of, is_ip
+from gnsq_like.httpd.host_header import host_of, is_ip
 from gnsq_like.spark.watch.run_metrics import metrics_page
 from gnsq_like.spark.watch.run_status import time_text
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.server.shared.http_body import BadBody, Body
+from gnsq_like.httpd.body import BadBody, Body
 
 
 def chunked(data: bytes) -> tuple[Body, io.BytesIO]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnsq_like.server.shared.host_header import host_of, is_ip
+from gnsq_like.httpd.host_header import host_of, is_ip
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 from gevent import spawn
 from gevent.ssl import SSLContext
 
-from gnsq_like.server.shared.http_server import HTTPServer
-from gnsq_like.server.shared.listen import bound_address, listen
+from gnsq_like.httpd.listen import bound_address, listen
+from gnsq_like.httpd.server import HTTPServer
 from tests.support.certificates import write_ca, write_certificate
 from tests.support.daemons import KINDS, Kind, Running, running_nsqd
 from tests.support.raw import Response, connect, exchange, parse, post, topic_stats

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gnsq_like.errors import InvalidAddress
-from gnsq_like.server.shared.listen import bound_address, broadcast_host, dial, listen, port_of, unlink_socket
+from gnsq_like.httpd.listen import bound_address, broadcast_host, dial, listen, port_of, unlink_socket
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "0.0.0.0"])

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from gnsq_like.server.shared.http_head import MAX_HEAD_BYTES, BadRequest, Head, read_head
+from gnsq_like.httpd.head import MAX_HEAD_BYTES, BadRequest, Head, read_head
 
 
 def head(data: bytes) -> Head:

@@ -1,11 +1,11 @@
 """gevent's WSGI server with a strict handler: the one way in which HTTP is served here, with and without TLS.
 
-The handler reads heads by :mod:`~gnsq_like.server.shared.http_head` and bodies by
-:mod:`~gnsq_like.server.shared.http_body`, instead of gevent's lenient parsers. For the rest, which is calling the
+The handler reads heads by :mod:`~gnsq_like.httpd.head` and bodies by
+:mod:`~gnsq_like.httpd.body`, instead of gevent's lenient parsers. For the rest, which is calling the
 application and writing its response, it relies on gevent's WSGIHandler. Differences a client can see are those
 that NSQ's daemons have, too: HTTP/1.0 is answered in kind, and a response after which the connection ends says so.
 
-Every wait for a client is one that :mod:`~gnsq_like.server.shared.http_connections` ends.
+Every wait for a client is one that :mod:`~gnsq_like.httpd.connections` ends.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import gevent
 from gevent import socket
 from gevent.pywsgi import LoggingLogAdapter, WSGIHandler, WSGIServer
 
-from gnsq_like.server.shared.http_body import BadBody, Body
-from gnsq_like.server.shared.http_connections import (
+from gnsq_like.httpd.body import BadBody, Body
+from gnsq_like.httpd.connections import (
     BYTES_PER_SECOND,
     HTTPConnection,
     HTTPConnections,
     TooManyConnections,
 )
-from gnsq_like.server.shared.http_head import BadRequest, Head, read_head
-from gnsq_like.server.shared.listen import Acceptor
+from gnsq_like.httpd.head import BadRequest, Head, read_head
+from gnsq_like.httpd.listen import Acceptor
 
 #: A response's body up to this size leaves in one write with its head.
 _JOINED_BYTES = 16 * 1024

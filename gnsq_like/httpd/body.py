@@ -13,7 +13,7 @@ from io import BufferedIOBase
 
 import gevent
 
-from gnsq_like.server.shared.http_connections import BYTES_PER_SECOND, HTTPConnection
+from gnsq_like.httpd.connections import BYTES_PER_SECOND, HTTPConnection
 
 #: A chunk's size and its extension, which means nothing here. The line ends in CRLF: a bare LF, which some readers
 #: take for an end and others for a part of the extension, is how requests are smuggled.

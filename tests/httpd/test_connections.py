@@ -13,13 +13,13 @@ import gevent
 import pytest
 from gevent.ssl import SSLContext
 
-from gnsq_like.server.shared.http_connections import (
+from gnsq_like.httpd.connections import (
     BYTES_PER_SECOND,
     HTTPConnections,
     TooManyConnections,
 )
-from gnsq_like.server.shared.http_server import HTTPServer
-from gnsq_like.server.shared.listen import bound_address, listen
+from gnsq_like.httpd.listen import bound_address, listen
+from gnsq_like.httpd.server import HTTPServer
 from tests.support import raw
 from tests.support.certificates import write_certificate
 from tests.support.daemons import wait_for

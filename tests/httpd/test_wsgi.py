@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.server.shared.wsgi import Problem, in_right_case, parse_query, respond, rule_of
+from gnsq_like.httpd.wsgi import Problem, in_right_case, parse_query, respond, rule_of
 
 
 def test_query_strings_as_go_takes_them_apart() -> None:

@@ -10,6 +10,7 @@ table as a :class:`TakesBody`; it calls :meth:`Request.read_body` before it chan
 
 from __future__ import annotations
 
+import json
 import logging
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
@@ -17,9 +18,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 from wsgiref.types import StartResponse, WSGIEnvironment
-
-from gnsq_like.server.shared.gotext import to_json
-from gnsq_like.wire.names import is_valid_name
 
 log = logging.getLogger(__name__)
 
@@ -139,24 +137,16 @@ def _decoded(text: str) -> str:
     return unquote_to_bytes(text.replace("+", " ")).decode("utf-8", "surrogateescape")
 
 
-def topic_and_channel_names(request: Request) -> tuple[str, str]:
-    """The two parameters of the channel endpoints of both daemons; raises Problem."""
-    parameters = request.parameters()
-    topic = argument(parameters, "topic")
-    if not is_valid_name(topic):
-        raise Problem(400, "INVALID_ARG_TOPIC")
-    channel = argument(parameters, "channel")
-    if not is_valid_name(channel):
-        raise Problem(400, "INVALID_ARG_CHANNEL")
-    return topic, channel
-
-
 def argument(parameters: dict[str, str], name: str) -> str:
     """A required parameter; raises Problem."""
     value = parameters.get(name)
     if value is None:
         raise Problem(400, f"MISSING_ARG_{name.upper()}")
     return value
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 class Application:
@@ -248,12 +238,12 @@ def respond(functions: Mapping[str, F], method: str, call: Callable[[F], Answer]
         return 200, [NSQ_HEADER], b""
     if isinstance(answer, str):
         return 200, [("Content-Type", _TEXT), NSQ_HEADER], answer.encode()
-    return 200, [("Content-Type", JSON), NSQ_HEADER], to_json(answer)
+    return 200, [("Content-Type", JSON), NSQ_HEADER], _json(answer)
 
 
 def refusal(status: int, text: str) -> Reply:
     """The response with an error."""
-    return status, [("Content-Type", JSON), NSQ_HEADER], to_json({"message": text})
+    return status, [("Content-Type", JSON), NSQ_HEADER], _json({"message": text})
 
 
 def _redirect(path: str, method: str, query: str) -> Reply:
