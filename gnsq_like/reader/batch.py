@@ -21,13 +21,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import groupby, repeat
-from operator import attrgetter
+from itertools import repeat
 
 from gevent import get_hub
 
 from gnsq_like.errors import InvalidOption, NSQError, Requeue
-from gnsq_like.reader.message import Message, Outcome
+from gnsq_like.reader.message import Message
 from gnsq_like.runtime.thread_pool import NoThreads, ThreadPool
 from gnsq_like.runtime.timer import Soon, Timer
 from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, undone
@@ -38,7 +37,6 @@ logger = logging.getLogger(__name__)
 #: The part of the time until its deadline that a message may wait for its batch; the rest is for the handler.
 _WAITING_SHARE = 0.5
 
-_source_of = attrgetter("_source")
 
 Handler = Callable[[list[Message]], object]
 
@@ -233,16 +231,12 @@ class BatchCollector:
 
 def _finish(messages: list[Message]) -> None:
     """Finish messages whose handler has returned. Never switches."""
-    done: list[Message] = []
     for message in messages:
         if message.answer is None:
             if message.is_async:
                 message._leave()
             else:
-                message.answer = "FIN"
-                done.append(message)
-    for source, group in groupby(done, _source_of):
-        source.finish_all(list(group), Outcome.HANDLED)
+                message._source.finish(message)
 
 
 def _fields(messages: list[Message]) -> dict[str, object]:

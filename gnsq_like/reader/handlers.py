@@ -161,8 +161,7 @@ class Limits:
         if message.answer is None and message.is_async:
             message._leave()
         elif message.answer is None:
-            message.answer = "FIN"
-            message._source.finish_all([message], outcome)
+            message._source.finish(message, outcome)
         return True
 
     def _try(self, name: str, function: Callable[[Message], object], message: Message) -> NSQError | None:
@@ -457,12 +456,8 @@ class Handlers:
             if message.answer is None:
                 if message.is_async:
                     message._leave()
-                else:  # as message.finish(), in the Reader's thread; calls cost time here
-                    message.answer = "FIN"
-                    source = message._source
-                    source.finished.append(message)
-                    if not source.is_write_due:
-                        source.write_soon()
+                else:
+                    message._source.finish(message)
         except BaseException as exc:
             self._failed(message, exc)
 

@@ -92,16 +92,9 @@ class Source(Protocol):
     #: The Reader's decoder of bodies; raises DecodeError.
     decode: Callable[[bytes], Any] | None
 
-    #: Messages whose FIN is to be written. In the Reader's thread, it may be appended to instead of calling
-    #: :meth:`finish`; next: :meth:`write_soon`, unless that is due.
-    finished: list[Message]
-    is_write_due: bool
-
     @property
     def alive(self) -> bool: ...
-    def write_soon(self) -> None: ...
-    def finish(self, message: Message) -> None: ...
-    def finish_all(self, messages: list[Message], outcome: Outcome) -> None: ...
+    def finish(self, message: Message, outcome: Outcome = Outcome.HANDLED) -> None: ...
     def drop(self, message: Message) -> None: ...
     def failed(self, message: Message, exc: BaseException) -> None: ...
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None: ...
@@ -239,7 +232,6 @@ class Message:
         if self.answer is not None:
             self._late("finish")
             return
-        self.answer = "FIN"
         self._source.finish(self)
 
     def requeue(self, delay: float | None = None, backoff: bool = True) -> None:
@@ -300,7 +292,6 @@ class Message:
             self.fail(exc)
             return isinstance(exc, Requeue)
         if self.answer is None and not self.is_async:
-            self.answer = "FIN"  # as finish(), but a call costs time here
             self._source.finish(self)
         return False
 

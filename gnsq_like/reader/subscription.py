@@ -244,23 +244,20 @@ class Subscription:
 
     # -- answers, from any thread -------------------------------------------------------------------
 
-    def finish(self, message: Message) -> None:
-        """FIN, in one write with all others of this iteration of the hub. Never switches."""
-        if native.thread_id() != self._thread:
-            self._flow.hub_handle.call(self.finish, message)
-            return
-        self.finished.append(message)
-        if not self.is_write_due:
-            self.write_soon()
+    def finish(self, message: Message, outcome: Outcome = Outcome.HANDLED) -> None:
+        """FIN, in one write with all others of this iteration of the hub. Never switches.
 
-    def finish_all(self, messages: list[Message], outcome: Outcome) -> None:
-        """FIN for several messages, in the Reader's thread; only HANDLED is a success for backoff. Never switches."""
-        if outcome is not Outcome.HANDLED:
-            self._finish(messages, outcome)
-            return
-        self.finished += messages
-        if not self.is_write_due:
-            self.write_soon()
+        :param outcome: only HANDLED is a success for backoff
+        """
+        message.answer = "FIN"
+        if native.thread_id() != self._thread:
+            self._flow.hub_handle.call(self.finish, message, outcome)
+        elif outcome is not Outcome.HANDLED:
+            self._finish([message], outcome)
+        else:
+            self.finished.append(message)
+            if not self.is_write_due:
+                self.write_soon()
 
     def write_soon(self) -> None:
         """Account and write the FINs of ``finished`` in the hub's next iteration. Never switches."""

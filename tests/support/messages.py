@@ -11,21 +11,10 @@ from gnsq_like.reader.message import Outcome
 ID = "0123456789abcdef"
 
 
-class _Finished(list[Message]):
-    """Notes the messages that are finished without a call of ``Source.finish``."""
-
-    def __init__(self, answers: list[tuple[Any, ...]]) -> None:
-        self._answers = answers
-
-    def append(self, message: Message) -> None:
-        self._answers.append(("finish", message.id))
-
-
 class Source:
     """A message's subscription, as the message sees it."""
 
     alive = True
-    is_write_due = True
 
     def __init__(self, topic: str = "t", channel: str = "c", address: str = "127.0.0.1:4150") -> None:
         self.topic = topic
@@ -36,7 +25,6 @@ class Source:
         self.decode: Callable[[bytes], Any] | None = None
         #: For each answer its name, the message's id and what else was given.
         self.answers: list[tuple[Any, ...]] = []
-        self.finished: list[Message] = _Finished(self.answers)
         #: What handlers raised.
         self.failures: list[BaseException] = []
 
@@ -44,15 +32,10 @@ class Source:
         """The messages that were answered so, in order."""
         return [message_id for name, message_id, *_ in self.answers if name == answer]
 
-    def write_soon(self) -> None:
-        raise AssertionError("it is due")
-
-    def finish(self, message: Message) -> None:
-        self.answers.append(("finish", message.id))
-
-    def finish_all(self, messages: list[Message], outcome: Outcome) -> None:
+    def finish(self, message: Message, outcome: Outcome = Outcome.HANDLED) -> None:
+        message.answer = "FIN"
         name = "finish" if outcome is Outcome.HANDLED else outcome.name
-        self.answers += [(name, message.id) for message in messages]
+        self.answers.append((name, message.id))
 
     def drop(self, message: Message) -> None:
         message.answer = "LOST"
