@@ -24,7 +24,7 @@ from gevent.event import AsyncResult
 from gnsq_like.addresses import parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, check_seconds
 from gnsq_like.http.url import check_addresses
-from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options, option_names
+from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options
 from gnsq_like.producer.batching import Member
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
@@ -33,7 +33,6 @@ from gnsq_like.producer.waiting import GRACE, PublishResult, Running, check_asyn
 from gnsq_like.runtime import hub_thread, native, owner
 from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here, may_wait_here, own_hub
-from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
 
@@ -57,7 +56,7 @@ def _choose_hub(own_thread: bool | None) -> HubHandle:
         raise NotSent(f"no event loop for the connections can be made: {reason}") from exc
 
 
-class Producer(KnownAttributes):
+class Producer:
     """Publishes messages to one or several nsqds; may be shared between greenlets and threads.
 
     Nothing happens before the first publish. Publishes go to the nsqds in turn; one that cannot be reached is skipped
@@ -80,6 +79,21 @@ class Producer(KnownAttributes):
     Next: :meth:`publish`, :meth:`publish_async` or :meth:`multi_publish`; at the end :meth:`close`, or a ``with``
     block.
     """
+
+    # A misspelt attribute must raise instead of changing nothing.
+    __slots__ = (
+        "__weakref__",
+        "_addresses",
+        "_batches",
+        "_closed",
+        "_counts",
+        "_encoder",
+        "_hooks",
+        "_lookupds",
+        "_running",
+        "_timeout",
+        "options",
+    )
 
     def __init__(
         self,
@@ -110,7 +124,6 @@ class Producer(KnownAttributes):
         #: Over all starts of this Producer.
         self._counts = PublishCounts()
         self._running: Running | None = None
-        self._seal(Producer, option_names(ProducerOptions))
 
     # -- publishing ---------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import gevent
 from gnsq_like.addresses import parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds
 from gnsq_like.http.url import check_addresses
-from gnsq_like.options import ReaderOptions, ReaderOptionsDict, make_options, option_names
+from gnsq_like.options import ReaderOptions, ReaderOptionsDict, make_options
 from gnsq_like.reader.flow_control import Steering
 from gnsq_like.reader.handlers import Handler, check_handler
 from gnsq_like.reader.message import Message, make_decoder
@@ -23,7 +23,6 @@ from gnsq_like.reader.running import NOT_STARTED, Running, Setup
 from gnsq_like.reader.stopping import run_until_signal
 from gnsq_like.reader.topics import ReaderCounts, Topics
 from gnsq_like.runtime.dispatcher import HookRunner
-from gnsq_like.runtime.known_attributes import KnownAttributes
 from gnsq_like.runtime.user_code import check_callable
 from gnsq_like.wire.names import encode_channel
 from gnsq_like.wire.negotiated import Authorized
@@ -42,7 +41,7 @@ _HOOKS = {
 }
 
 
-class Reader(KnownAttributes):
+class Reader:
     """Consumes a topic, or several, through a channel: calls a handler for each message, or is iterated over.
 
     The handler runs in a greenlet and may block; up to ``concurrency`` handlers run at once. When it returns, the
@@ -77,6 +76,9 @@ class Reader(KnownAttributes):
 
     Next: :meth:`start` and :meth:`stop`, or :meth:`run`, or a ``with`` block, or iteration.
     """
+
+    # A misspelt attribute, such as max_inflight, must raise instead of changing nothing.
+    __slots__ = ("__weakref__", "_counts", "_running", "_setup", "_steering", "channel", "options", "topic")
 
     def __init__(
         self,
@@ -136,7 +138,6 @@ class Reader(KnownAttributes):
         self._counts = ReaderCounts()
         #: Of the last start; None before the first.
         self._running: Running | None = None
-        self._seal(Reader, option_names(ReaderOptions))
 
     def __repr__(self) -> str:
         connections = 0 if self._running is None else self._running.connection_count

@@ -21,9 +21,9 @@ Make = Callable[..., Producer]
 
 def test_a_misspelt_attribute_is_refused(make: Make, nsqd: ScriptedNsqd) -> None:
     producer = make(nsqd.address)
-    with pytest.raises(AttributeError, match="'timeout'; it is an option"):
+    with pytest.raises(AttributeError, match="'timeout'"):
         producer.timeout = 5  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError, match="did you mean options"):
+    with pytest.raises(AttributeError, match="'option'"):
         producer.option = 5  # type: ignore[attr-defined]
 
 
