@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gnsq_like.cli.confirm import confirm, plural
 from gnsq_like.cli.exits import INTERRUPTED_STATUS, CannotRun
 from gnsq_like.cli.tool_options import Integer, Number
 from gnsq_like.durations import parse_duration
@@ -149,7 +150,6 @@ def check(path: str, offline: bool) -> None:
       0  all is well
       2  something is wrong
     """
-    from gnsq_like.cli.confirm import plural
     from gnsq_like.cli.tables import print_table
 
     with _sentences():
@@ -183,6 +183,40 @@ def maintain(path: str, quiet: bool) -> None:
         for line in maintain_tables(load_pipeline(path), stop=lambda: bool(stopped)):
             if not quiet:
                 click.echo(line)
+
+
+@pipeline.command(short_help="Put a damaged checkpoint or stage in order.")
+@_CONFIG
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def repair(path: str, yes: bool) -> None:
+    """Say what is damaged in the checkpoint and the stage, what is lost by it and what comes again; then repair it.
+
+    A crash of the machine can leave files empty, and files can go. The pipeline must not run. Does not need Java.
+
+    \b
+    Exit status:
+      0  nothing is damaged, or all is repaired
+      1  something cannot be repaired, or the answer was no
+      2  wrong configuration, another run, or a checkpoint that is not in a directory
+    """
+    with _sentences():
+        from gnsq_like.spark.pipeline import load_pipeline
+        from gnsq_like.spark.pipeline.owners import claimed
+        from gnsq_like.spark.pipeline.repair import find_problems
+
+        loaded = load_pipeline(path)
+        with claimed(loaded.place("checkpoint")):
+            problems = find_problems(loaded)
+            for problem in problems:
+                click.echo(f"{problem.text}.")
+            mends = [problem.mend for problem in problems if problem.mend is not None]
+            if mends:
+                confirm(f"Repair {plural(len(mends), 'problem')}?", yes)
+            for mend in mends:
+                mend()
+    if len(mends) < len(problems):
+        raise Failed(f"{plural(len(problems) - len(mends), 'problem')} cannot be repaired")
+    click.echo(f"{plural(len(mends), 'problem')} repaired." if mends else "Nothing is damaged.")
 
 
 @pipeline.command(short_help="Run archived or rejected messages through today's schema, or into a topic.")

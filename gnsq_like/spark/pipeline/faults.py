@@ -22,10 +22,13 @@ class NotBegun(NSQError):
 
 #: Patterns in the text of an error, and their meaning. The first one that is found counts.
 _KNOWN = (
+    (r"No space left on device: '(?P<what>/[^']+)'", "the disk of {what} is full: make room there"),
     (r"No space left on device", "a disk is full: make room where the pipeline writes ({places}), or where Spark keeps "
      "temporary files (spark.local.dir)"),
-    (r"File too large", "a file is larger than the system allows, where the pipeline writes ({places})"),
-    (r"Disk quota exceeded", "a disk quota is used up where the pipeline writes ({places})"),
+    (r"File too large(: '(?P<what>/[^']+)')?", "a file is larger than the system allows {what}, where the pipeline "
+     "writes ({places})"),
+    (r"Disk quota exceeded(: '(?P<what>/[^']+)')?", "a disk quota is used up {what}, where the pipeline writes "
+     "({places})"),
     (r"AccessControlException|Permission denied: ?(?P<what>\S+)?|Mkdirs failed to create (?P<made>\S+)",
      "permission denied {what}{made}: the pipeline must be allowed to write to {places}"),
     (r"Read-only file system", "a file system is read-only where the pipeline writes ({places})"),

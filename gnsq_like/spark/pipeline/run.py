@@ -26,6 +26,7 @@ from gnsq_like.spark.pipeline.faults import NotBegun, failure, sentence, spark_e
 from gnsq_like.spark.pipeline.maintenance import Leisure
 from gnsq_like.spark.pipeline.owners import claimed
 from gnsq_like.spark.pipeline.reachable import check_sink
+from gnsq_like.spark.pipeline.repair import check_checkpoint
 from gnsq_like.spark.pipeline.transform import load_function
 from gnsq_like.spark.pipeline.watched import watched
 from gnsq_like.spark.source.daemons import Daemons
@@ -108,6 +109,7 @@ def run_pipeline(
     daemons.prepare()
     if pipeline.sink_options is not None:
         check_sink(pipeline.sink_options)
+    check_checkpoint(pipeline)
     with claimed(pipeline.place("checkpoint")), watched(pipeline) as (status, address):
         if address:
             watch(Snapshot(http_address=address))
@@ -174,7 +176,8 @@ class _Run:
         self._pipeline = pipeline
         self._spark = spark
         self._daemons = daemons
-        self._places = ", ".join(dict.fromkeys(pipeline.place(each) for each in ("data", "metrics", "checkpoint")))
+        places = [pipeline.place(each) for each in ("data", "metrics", "checkpoint")]
+        self._places = ", ".join(dict.fromkeys([*places, pipeline.source_options.staging_location]))
         self._writer: BatchWriter | None = None
         self._leisure = Leisure(pipeline)
         self._query: StreamingQuery | None = None

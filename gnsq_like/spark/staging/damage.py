@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gnsq_like.spark.staging.offsets import Part
-from gnsq_like.spark.staging.records import DamagedRecord
-from gnsq_like.spark.staging.segments import decode_segment
+from gnsq_like.spark.staging.records import DamagedRecord, End, encode_record
+from gnsq_like.spark.staging.segments import decode_segment, encode_segment
 from gnsq_like.spark.staging.staging_log import StagingLog, read_confirmed
 from gnsq_like.spark.staging.store import Fenced
 
@@ -26,6 +26,8 @@ class PartState(NamedTuple):
     #: The number of the record that comes next.
     following: int
     is_sealed: bool
+    #: The numbers of records that are gone or damaged.
+    missing: tuple[int, ...]
     #: The records that are gone or damaged, and the number of messages in them, as a sentence; "" for none.
     damage: str
 
@@ -36,7 +38,7 @@ def examine(log: StagingLog, part: Part) -> PartState:
     confirmed = read_confirmed(log.store, staged)
     following = max(confirmed.records, staged.records[-1] + 1 if staged.records else 0)
     segments, messages, size, is_sealed = [], 0, 0, False
-    missing: list[str] = []
+    missing: dict[int, str] = {}
     #: The number of lost messages, and whether it is exact: old records do not say what was before them.
     lost, is_exact, most = 0, True, part.messages
     for number in range(following):
@@ -44,10 +46,10 @@ def examine(log: StagingLog, part: Part) -> PartState:
             record = log.record(part, number)
         except DamagedRecord as exc:
             record = None
-            missing.append(str(exc))
+            missing[number] = str(exc)
         else:
             if record is None:
-                missing.append(f"{staged.place}/{number:06d} is gone")
+                missing[number] = f"{staged.place}/{number:06d} is gone"
         if record is None:
             is_exact = False
             continue
@@ -60,12 +62,21 @@ def examine(log: StagingLog, part: Part) -> PartState:
         segments.append(number)
         messages += rows.num_rows
         size += rows.column("body").nbytes
-    if not missing:
-        return PartState(tuple(segments), messages, size, following, is_sealed, "")
-    if log.committed() >= part.batch:
+    if missing and log.committed() >= part.batch:
         raise Fenced(staged.place)
     if not is_exact and confirmed.records == following:
         lost, is_exact = confirmed.messages - messages, True
     count = str(lost) if is_exact else f"up to {max(0, most - messages)}"
-    damage = f"batch {part.batch}: {', '.join(missing)}; {count} of its messages are lost"
-    return PartState(tuple(segments), messages, size, following, is_sealed, damage)
+    damage = f"batch {part.batch}: {', '.join(missing.values())}; {count} of its messages are lost" if missing else ""
+    return PartState(tuple(segments), messages, size, following, is_sealed, tuple(missing), damage)
+
+
+def mend(log: StagingLog, part: Part) -> None:
+    """Make a part complete from which something is missing: it then has all that is intact, and takes nothing more."""
+    state = examine(log, part)
+    for number in state.missing:
+        name = f"{log.place(part)}/{number:06d}"
+        log.store.retire(name)
+        log.store.create(name, encode_record(encode_segment([])))
+    if not state.is_sealed:
+        log.seal(part, End(state.following, state.messages, "mended"), state.messages)

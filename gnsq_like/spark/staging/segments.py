@@ -29,7 +29,7 @@ _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 def encode_segment(messages: Sequence[RawMessage]) -> memoryview:
     """Encode a segment."""
-    columns = zip(*messages, strict=True)
+    columns = zip(*messages, strict=True) if messages else [()] * len(_STAGED)
     batch = pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, _STAGED, strict=True)], schema=_STAGED
     )

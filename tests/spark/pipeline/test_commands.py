@@ -185,3 +185,26 @@ def test_the_demo_s_clicks_are_good_or_not_as_they_should() -> None:
             good = False
         assert good == is_good(number)
         assert not good or 190 <= len(body) <= 210
+
+
+def test_repair_says_what_it_does_and_asks(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.toml").write_text(CONFIG)
+    command = ["repair", "--config", "pipeline.toml"]
+    done = gnsq_like(tmp_path, *command)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Nothing is damaged.\n", "")
+    offsets = tmp_path / "out" / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text("")
+    done = gnsq_like(tmp_path, *command)
+    assert (done.returncode, (offsets / "0").exists()) == (1, True)
+    assert done.stderr.endswith("not confirmed; --yes does it without asking\n")
+    assert f"{offsets}/0 is damaged: it is removed, and the batch planned again" in done.stdout
+    done = gnsq_like(tmp_path, *command, "--yes")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "2 problems repaired.")
+    assert gnsq_like(tmp_path, *command).stdout == "Nothing is damaged.\n"
+    commits = tmp_path / "out" / "checkpoint" / "commits"
+    commits.mkdir()
+    for path in (offsets / "0", commits / "0"):
+        path.write_text("v1")
+    done = gnsq_like(tmp_path, *command, "--yes")
+    assert (done.returncode, "Error: 1 problem cannot be repaired" in done.stderr) == (1, True)

@@ -85,6 +85,7 @@ def test_the_python_compiles_and_the_commands_exist() -> None:
         "check",
         "demo",
         "replay",
+        "repair",
     }
     for name, arguments in called:
         told = CliRunner().invoke(command, [name, "--help"]).output

@@ -1,0 +1,305 @@
+"""A way on from a damaged checkpoint or stage: what is lost, what comes again, and the repair.
+
+Spark's log is in the checkpoint::
+
+    metadata        the id of the query, by which the tables know its batches
+    offsets/<n>     the end of batch n, written before it is read
+    commits/<n>     written when it is done
+
+A file of these that a crash has left empty or cut ends each run. What it said is elsewhere, too: the stage has the
+plans of batches that are not finished, and the table the id. Spark reads the last two of each directory.
+
+A part of the stage from which something is missing is made complete with all that is intact (``staging.damage``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gnsq_like.spark.pipeline.config import Pipeline
+from gnsq_like.spark.pipeline.faults import NotBegun
+from gnsq_like.spark.pipeline.paths import batch_name
+from gnsq_like.spark.staging import damage
+from gnsq_like.spark.staging.offsets import Offset, Offsets, TopicChannel
+from gnsq_like.spark.staging.records import DamagedRecord, End
+from gnsq_like.spark.staging.staging_log import StagingLog, base_of
+from gnsq_like.spark.staging.store import StagingError, open_store
+
+_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+_SCHEME = "file://"
+
+
+class Problem(NamedTuple):
+    """Something that is damaged."""
+
+    #: What it is, and what the repair means, as a sentence.
+    text: str
+    #: Repairs it; None if that is not possible.
+    mend: Callable[[], object] | None
+
+
+def check_checkpoint(pipeline: Pipeline) -> None:
+    """Raise NotBegun if a file of the checkpoint is damaged, as far as that is a directory."""
+    if not pipeline.place("checkpoint").startswith(_SCHEME):
+        return
+    for problem in _Checkpoint(pipeline).problems():
+        raise NotBegun(f"{problem.text}; gnsq-like pipeline repair does it")
+
+
+def find_problems(pipeline: Pipeline) -> list[Problem]:
+    """All that is damaged. Reads the whole stage of batches that are not finished.
+
+    :raises NotBegun: the checkpoint is not in a directory
+    :raises StagingError: the stage cannot be opened
+    """
+    place = pipeline.place("checkpoint")
+    if not place.startswith(_SCHEME):
+        raise NotBegun(f"the checkpoint {place} is not in a directory of this machine, so it cannot be repaired")
+    checkpoint = _Checkpoint(pipeline)
+    return [*checkpoint.problems(), *_stage_problems(pipeline, checkpoint)]
+
+
+class _Checkpoint:
+    """The last files of a checkpoint."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._only = pipeline.source_options.only
+        self._root = Path(pipeline.place("checkpoint").removeprefix(_SCHEME))
+        self._offsets, self._commits = self._numbers("offsets"), self._numbers("commits")
+        #: The last batch that was written down; -1 for none.
+        self.last = max(self._offsets, default=-1)
+
+    def _numbers(self, name: str) -> set[int]:
+        directory = self._root / name
+        return {int(path.name) for path in directory.iterdir() if path.name.isdigit()} if directory.is_dir() else set()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last batch is done, by its file in ``commits``."""
+        return self.last in self._commits and _lines(self._root / "commits" / str(self.last), 2) is not None
+
+    def offsets(self, number: int) -> Offsets | None:
+        """The end of a batch; None if its file is damaged."""
+        lines = _lines(self._root / "offsets" / str(number), 3)
+        try:
+            found = Offsets.from_dict(json.loads(lines[2])) if lines is not None else None
+        except (ValueError, StagingError):
+            return None
+        if isinstance(found, Offset):
+            return Offsets({self._only: found} if self._only is not None else {})
+        return found
+
+    def problems(self) -> Iterator[Problem]:
+        """What is damaged."""
+        if self.last < 0:
+            return
+        yield from self._metadata()
+        if self.offsets(self.last) is None:
+            yield self._last_offsets()
+        elif self.last - 1 in self._offsets and self.offsets(self.last - 1) is None:
+            yield self._offsets_before()
+        last_commit = max(self._commits, default=-1)
+        if last_commit in {self.last, self.last - 1} and last_commit >= 0:
+            path = self._root / "commits" / str(last_commit)
+            if _lines(path, 2) is None:
+                yield self._commit(path, last_commit)
+
+    def _metadata(self) -> Iterator[Problem]:
+        path = self._root / "metadata"
+        lines = _lines(path, 1)
+        if lines is not None:
+            return
+        text = f"{path} is damaged or gone, which has the id of the query"
+        owners = self._owners()
+        if len(owners) == 1:
+            [found] = owners
+            meaning = "it is written anew, as the table knows it. Nothing is lost, and nothing comes again"
+            yield Problem(f"{text}: {meaning}", lambda: _write(path, json.dumps({"id": found})))
+        elif not self._commits and not owners:
+            yield Problem(f"{text}: no batch has been written, so another id does", lambda: _remove(path))
+        else:
+            yield Problem(
+                f"{text}: no table says which id that was, so it cannot be repaired. Give the pipeline another "
+                f"checkpoint, and run once with --adopt: its last batch may then come twice",
+                None,
+            )
+
+    def _owners(self) -> set[str]:
+        """The ids of the queries that have written the pipeline's tables."""
+        places = [self._pipeline.for_topic(topic).place("data") for topic in self._pipeline.topics]
+        roots = [Path(each.removeprefix(_SCHEME)) for each in [self._pipeline.place("data"), *places]]
+        found = [path for root in roots for path in root.glob("_pipeline/*")]
+        if self._pipeline.table_by_topic:
+            found += [path for root in roots for path in root.glob("*/_pipeline/*")]
+        return {path.name for path in found if not path.name.startswith(".")}
+
+    def _last_offsets(self) -> Problem:
+        path = self._root / "offsets" / str(self.last)
+        text = f"{path} is damaged"
+        if not self.is_done:
+            meaning = "it is removed, and the batch planned again with the same messages. Nothing is lost, and nothing "
+            meaning += "is twice in a table; its dead letters may be"
+            return Problem(f"{text}: {meaning}", lambda: self._plan_again(path))
+        before = self.offsets(self.last - 1) if self.last else Offsets()
+        ends = {} if before is None else _planned_after(self._pipeline, before)
+        if before is None or not ends:
+            return Problem(
+                f"{text}, and what it said is not in the stage, so it cannot be repaired. Give the pipeline another "
+                f"checkpoint and another stage; batches that are written are not lost, but what the stage has is",
+                None,
+            )
+        value = json.dumps(before.after(ends, 0).to_dict(self._only))
+        lines = _lines(self._root / "offsets" / str(self.last - 1), 3) or ["v1", _no_metadata()]
+        content = "\n".join((*lines[:2], value))
+        meaning = "it is written anew from the stage. Nothing is lost, and nothing comes again"
+        return Problem(f"{text}: {meaning}", lambda: _write(path, content))
+
+    def _plan_again(self, path: Path) -> None:
+        """Remove what the batch has written so far: as its time is not known, it would not be replaced."""
+        lines = _lines(self._root / "metadata", 1)
+        if lines is not None:
+            name = f"batch={batch_name(json.loads(lines[0])['id'], self.last)}"
+            pipeline = self._pipeline
+            tables = [each.place("data") for each in (pipeline, *map(pipeline.for_topic, pipeline.topics))]
+            tables += [pipeline.place(each) for each in ("rejected", "metrics", "archive")]
+            for place in tables:
+                if place.startswith(_SCHEME):
+                    for directory in Path(place.removeprefix(_SCHEME)).rglob(name):
+                        shutil.rmtree(directory)
+        _remove(path)
+
+    def _offsets_before(self) -> Problem:
+        path = self._root / "offsets" / str(self.last - 1)
+        last = self.offsets(self.last)
+        assert last is not None
+        logs = {
+            of: replace(each, batch=each.batch - 1 if each.plan else each.batch, plan={})
+            for of, each in last.logs.items()
+        }
+        lines = _lines(self._root / "offsets" / str(self.last), 3) or []
+        content = "\n".join((*lines[:2], json.dumps(Offsets(logs).to_dict(self._only))))
+        meaning = "it is written anew, from the one after it. Nothing is lost, and nothing comes again"
+        return Problem(f"{path} is damaged: {meaning}", lambda: _write(path, content))
+
+    def _commit(self, path: Path, number: int) -> Problem:
+        if number < self.last:
+            meaning = "it is written anew. Nothing is lost, and nothing comes again"
+            return Problem(f"{path} is damaged: {meaning}", lambda: _write(path, _COMMIT))
+        meaning = (
+            "it is removed, and the batch is repeated. Nothing is lost, and nothing is twice in a table; its dead "
+        )
+        return Problem(f"{path} is damaged: {meaning}letters are published again", lambda: _remove(path))
+
+
+def _planned_after(pipeline: Pipeline, before: Offsets) -> dict[TopicChannel, Offset]:
+    """The batches that were planned next, by the stage."""
+    store = open_store(pipeline.source_options.staging_location, pipeline.source_options.storage)
+    found: dict[TopicChannel, Offset] = {}
+    for of in {*before.logs, *pipeline.source_options.named}:
+        base = base_of(*of)
+        if of in before.logs:
+            logs = {before.logs[of].log}
+        else:
+            logs = set(re.findall(r"/log-([^/]+)/batch-0{11}1/plan\.json$", "\n".join(store.list(base)), re.MULTILINE))
+        for log in logs:
+            number = before.logs[of].batch + 1 if of in before.logs else 1
+            planned = StagingLog(store, base, log).plan_of(number)
+            if planned is not None:
+                found[of] = planned
+    return found
+
+
+# -- the stage ------------------------------------------------------------------------------------------
+
+
+def _stage_problems(pipeline: Pipeline, checkpoint: _Checkpoint) -> Iterator[Problem]:
+    """What is missing from batches that Spark still reads."""
+    offsets = checkpoint.offsets(checkpoint.last) if checkpoint.last >= 0 else None
+    if offsets is None:
+        return
+    options = pipeline.source_options
+    store = open_store(options.staging_location, options.storage)
+    for of, offset in offsets.logs.items():
+        log = StagingLog(store, base_of(*of), offset.log)
+        if not checkpoint.is_done and offset.plan and log.committed() < offset.batch:
+            yield from _batch_problems(options.staging_location, log, of, offset)
+        following = offset.batch + 1
+        try:
+            log.plan_of(following)
+        except DamagedRecord as exc:
+            text = f"{options.staging_location}: {exc}: it is removed, and the batch planned anew. Nothing is lost"
+            yield Problem(text, lambda log=log, name=exc.name: log.store.retire(name))  # type: ignore[misc]
+
+
+def _batch_problems(location: str, log: StagingLog, of: TopicChannel, offset: Offset) -> Iterator[Problem]:
+    count = sum(share.messages for share in offset.plan.values())
+    try:
+        planned = log.plan_of(offset.batch)
+    except DamagedRecord as exc:
+        name = exc.name
+        meaning = "it is written anew, from the checkpoint. Nothing is lost"
+        yield Problem(f"{location}: {exc}: {meaning}", lambda: _plan_anew(log, name, offset))
+    else:
+        if planned is None:
+            meaning = f"up to {count} messages are lost, which nsqd may not have any more"
+            yield Problem(
+                f"{location}: batch {offset.batch} of {of} is gone: {meaning}. The pipeline continues without them",
+                lambda: _give_up(log, of, offset),
+            )
+            return
+    for part in offset.parts(of):
+        state = damage.examine(log, part)
+        if state.damage:
+            text = f"{location}: {state.damage}. The pipeline continues with all others of them"
+            yield Problem(text, lambda part=part: damage.mend(log, part))  # type: ignore[misc]
+
+
+def _plan_anew(log: StagingLog, name: str, offset: Offset) -> None:
+    log.store.retire(name)
+    log.write_plan(offset)
+
+
+def _give_up(log: StagingLog, of: TopicChannel, offset: Offset) -> None:
+    log.create()
+    log.write_plan(offset)
+    parts = offset.parts(of)
+    log.make_parts(parts)
+    for part in parts:
+        log.seal(part, End(0, 0, "mended"), 0)
+
+
+# -- files ----------------------------------------------------------------------------------------------
+
+
+def _lines(path: Path, count: int) -> list[str] | None:
+    """The lines of a file of Spark's log; None if it is gone, or has fewer lines, or something else than JSON."""
+    try:
+        lines = path.read_text().splitlines()
+        for line in lines[count > 1 :]:
+            json.loads(line)
+    except (OSError, ValueError):
+        return None
+    return lines if len(lines) >= count else None
+
+
+def _no_metadata() -> str:
+    values: dict[str, Any] = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
+    return json.dumps(values)
+
+
+def _write(path: Path, content: str) -> None:
+    _remove(path)
+    path.write_text(content)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    # Hadoop's checksum of it, which would be wrong.
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
