@@ -40,7 +40,7 @@ def _msgpack(value: Any) -> bytes:
 def make_encoder(given: str | Callable[[Any], bytes] | None) -> Callable[[Any], bytes] | None:
     """The callable for the option ``encoder``. Raises InvalidOption if its package is missing."""
     if given == "msgpack" and find_spec("msgpack") is None:
-        raise InvalidOption("encoder", given, 'msgpack is not installed: pip install "gnsq-like[msgpack]"')
+        raise InvalidOption("encoder", given, "msgpack is not installed: pip install msgpack")
     if isinstance(given, str):
         return {"json": _json, "msgpack": _msgpack}[given]
     return given

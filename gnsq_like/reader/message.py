@@ -36,7 +36,7 @@ def make_decoder(given: str | Decode | None) -> Decode | None:
     if given is None:
         return None
     if given == "msgpack" and find_spec("msgpack") is None:
-        raise InvalidOption("decoder", given, 'msgpack is not installed: pip install "gnsq-like[msgpack]"')
+        raise InvalidOption("decoder", given, "msgpack is not installed: pip install msgpack")
     if isinstance(given, str):
         return {"json": decode_json, "msgpack": _guarded(_msgpack, "msgpack")}[given]
     check_callable("decoder", given, 1)

@@ -168,7 +168,7 @@ EXAMPLES = {
         ("django.rst#2",),
         topic="clicks",
     ),
-    "django-health": Example(
+    "django + django-health-check": Example(
         """
         import django
         from django.conf import settings
@@ -188,7 +188,7 @@ EXAMPLES = {
         """,
         ("web.rst Health#2",),
     ),
-    "django-tasks": Example(
+    "django + django-tasks": Example(
         """
         import django
         from django.conf import settings
@@ -231,18 +231,18 @@ EXAMPLES = {
         ("tracing.rst",),
         topic="orders",
     ),
-    "cli,zstd": Example(
+    "cli + zstandard": Example(
         TO_FILE.replace("CHANGES", '.replace("s3://bucket/nsq", "files")')
         + "assert list(Path('files').glob('web_clicks*.zst'))",
         ("tools.rst to-file",),
     ),
-    "cli,object-stores": Example(
+    "cli + s3fs": Example(
         "import fsspec\nstore = fsspec.filesystem('s3')\nstore.mkdir('bucket')\n"
         + TO_FILE.replace("CHANGES", '.replace("--zstd", "--gzip")')
         + "assert len(store.find('bucket/nsq')) == 1",
         ("tools.rst to-file",),
     ),
-    "msgpack": Example(
+    " + msgpack": Example(
         "from gnsq_like import Producer\nexec(example.replace('json', 'msgpack'))\nproducer.close()",
         ("producer.rst Bodies",),
         topic="clicks",
@@ -261,7 +261,7 @@ ON_SPARK = {
     "spark": Example(
         SPARK.replace("STAGING", "str(Path('stage').absolute())"), ("spark.rst", "spark.rst Reading a stream")
     ),
-    "spark,object-stores": Example(
+    "spark + s3fs": Example(
         "import fsspec\nfsspec.filesystem('s3').mkdir('stage')\n" + SPARK.replace("STAGING", "'s3://stage/clicks'"),
         ("spark.rst", "spark.rst Reading a stream"),
     ),
@@ -310,13 +310,15 @@ def daemons(tmp_path: Path) -> Iterator[tuple[RunningNsqd, dict[str, str]]]:
         )
 
 
-@pytest.mark.parametrize("extra", EXAMPLES)
+@pytest.mark.parametrize("installed", EXAMPLES)
 def test_an_extra_alone_is_enough_for_its_example(
-    extra: str, wheel: Path, tmp_path: Path, daemons: tuple[RunningNsqd, dict[str, str]]
+    installed: str, wheel: Path, tmp_path: Path, daemons: tuple[RunningNsqd, dict[str, str]]
 ) -> None:
-    example = EXAMPLES[extra]
+    """Or with the package that the page names beside it."""
+    example = EXAMPLES[installed]
+    extra, *packages = installed.split(" + ")
     nsqd, addresses = daemons
-    commands = environment_of(f"{wheel}[{extra}]", tmp_path, *example.others)
+    commands = environment_of(f"{wheel}[{extra}]", tmp_path, *packages, *example.others)
     examples = json.dumps([block(name) for name in example.sections])
     program = "from page import *\n" + textwrap.dedent(example.program)
     for name, text in (("examples.json", examples), ("page.py", BEGINNING), ("program.py", program)):

@@ -20,7 +20,7 @@ try:
     from health_check.base import HealthCheck
     from health_check.exceptions import ServiceUnavailable, ServiceWarning
 except ModuleNotFoundError as exc:
-    raise missing(exc, "django-health") from exc
+    raise missing(exc, distribution="django-health-check") from exc
 
 
 @dataclasses.dataclass

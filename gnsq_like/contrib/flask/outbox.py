@@ -53,7 +53,7 @@ try:
     from sqlalchemy.exc import IntegrityError
     from sqlalchemy.orm import Session, SessionTransaction
 except ModuleNotFoundError as exc:
-    raise missing(exc, "sqlalchemy") from exc
+    raise missing(exc, distribution="sqlalchemy") from exc
 
 from gnsq_like.contrib.flask.outbox_store import SQLAlchemyStore, now
 

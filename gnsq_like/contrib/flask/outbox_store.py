@@ -24,7 +24,7 @@ try:
     from sqlalchemy.schema import Table
     from sqlalchemy.sql import ColumnElement, Delete, Select, Update
 except ModuleNotFoundError as exc:
-    raise missing(exc, "sqlalchemy") from exc
+    raise missing(exc, distribution="sqlalchemy") from exc
 
 
 def now() -> datetime:

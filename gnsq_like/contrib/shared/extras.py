@@ -1,9 +1,14 @@
-"""The error for a missing package of an extra."""
+"""The error for a missing package."""
 
 from __future__ import annotations
 
 
-def missing(exc: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:
-    """The error to raise instead of ``exc``: names the extra that installs the missing package."""
+def missing(exc: ModuleNotFoundError, extra: str = "", *, distribution: str = "") -> ModuleNotFoundError:
+    """The error to raise instead of ``exc``: says how to install the missing package.
+
+    :param extra: the extra that it belongs to
+    :param distribution: or the name that it is installed by
+    """
     package = (exc.name or "").partition(".")[0]
-    return ModuleNotFoundError(f'{package} is not installed: pip install "gnsq-like[{extra}]"', name=package)
+    wanted = f'"gnsq-like[{extra}]"' if extra else distribution
+    return ModuleNotFoundError(f"{package} is not installed: pip install {wanted}", name=package)

@@ -187,7 +187,8 @@ def _msgpack_encoder() -> Callable[[Any], bytes]:
     try:
         import msgpack
     except ModuleNotFoundError as exc:
-        raise InvalidOption(ENVIRONMENT_PREFIX + "ENCODER", "msgpack", str(missing(exc, "msgpack"))) from exc
+        reason = str(missing(exc, distribution="msgpack"))
+        raise InvalidOption(ENVIRONMENT_PREFIX + "ENCODER", "msgpack", reason) from exc
     encode: Callable[[Any], bytes] = msgpack.packb
     return encode
 

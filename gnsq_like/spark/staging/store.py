@@ -185,9 +185,11 @@ class ObjectStore:
 
     def __init__(self, location: str, storage: dict[str, object]) -> None:
         try:
-            import fsspec  # the extra [object-stores]
+            import fsspec
         except ImportError as exc:
-            raise StagingError(f"staging_location {location} needs fsspec: install gnsq-like[object-stores]") from exc
+            raise StagingError(
+                f"staging_location {location} needs fsspec and its package for the store, such as s3fs"
+            ) from exc
         scheme = location.partition("://")[0]
         try:
             # Listings must show names that other processes made.

@@ -25,17 +25,15 @@ class Compressor(Protocol):
 class MissingPackage(NSQError):
     """A package that is needed for an option is not installed.
 
-    :ivar package: its name
-    :ivar extra: the extra of gnsq-like that installs it
+    :ivar package: its name, by which it is installed
     """
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(package, extra)
+    def __init__(self, package: str) -> None:
+        super().__init__(package)
         self.package = package
-        self.extra = extra
 
     def __str__(self) -> str:
-        return f'{self.package} is not installed: pip install "gnsq-like[{self.extra}]"'
+        return f"{self.package} is not installed: pip install {self.package}"
 
 
 def _zstandard() -> Any:
@@ -44,7 +42,7 @@ def _zstandard() -> Any:
     except ModuleNotFoundError as exc:
         if exc.name != "zstandard":
             raise
-        raise MissingPackage("zstandard", "zstd") from exc
+        raise MissingPackage("zstandard") from exc
     return zstandard
 
 

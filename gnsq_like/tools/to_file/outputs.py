@@ -162,9 +162,9 @@ class UploadedTo:
             self._store: Any
             self._store, self._root = fsspec.core.url_to_fs(url)
         except ModuleNotFoundError as exc:
-            raise MissingPackage(exc.name or "fsspec", "object-stores") from exc
-        except ImportError as exc:  # fsspec names the package to install
-            raise MissingPackage(str(exc), "object-stores") from exc
+            raise MissingPackage(exc.name or "fsspec") from exc
+        except ImportError as exc:  # fsspec's, for the package of this kind of store
+            raise MissingPackage(getattr(exc.__cause__, "name", None) or "fsspec") from exc
         self._work_dir = work_dir
         self._waiting = MovedTo(work_dir, work_dir)
         #: What was left out with a warning.

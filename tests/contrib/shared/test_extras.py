@@ -1,4 +1,4 @@
-"""The error for a missing package names the extra that installs it."""
+"""The error for a missing package says how it is installed: by an extra, or alone."""
 
 import subprocess
 import sys
@@ -13,21 +13,21 @@ MSGPACK = "from gnsq_like.contrib.shared.settings import make_settings as m; m({
 
 
 @pytest.mark.parametrize(
-    ("package", "code", "extra"),
+    ("package", "code", "wanted"),
     [
-        ("flask", "import gnsq_like.contrib.flask.extension", "flask"),
-        ("django", "import gnsq_like.contrib.django", "django"),
+        ("flask", "import gnsq_like.contrib.flask.extension", '"gnsq-like[flask]"'),
+        ("django", "import gnsq_like.contrib.django", '"gnsq-like[django]"'),
         ("django_tasks", f"{CONFIGURED}; import gnsq_like.contrib.django.tasks.framework", "django-tasks"),
         ("sqlalchemy", "import gnsq_like.contrib.flask.outbox", "sqlalchemy"),
-        ("kombu", "import gnsq_like.contrib.celery", "celery"),
-        ("dramatiq", "import gnsq_like.contrib.dramatiq", "dramatiq"),
-        ("prometheus_client", "import gnsq_like.contrib.prometheus", "prometheus"),
+        ("kombu", "import gnsq_like.contrib.celery", '"gnsq-like[celery]"'),
+        ("dramatiq", "import gnsq_like.contrib.dramatiq", '"gnsq-like[dramatiq]"'),
+        ("prometheus_client", "import gnsq_like.contrib.prometheus", '"gnsq-like[prometheus]"'),
         ("msgpack", f"{MSGPACK}.make_producer(repr)", "msgpack"),
     ],
 )
-def test_a_missing_package_is_named_with_its_extra(package, code, extra):
+def test_a_missing_package_is_named_with_how_to_install_it(package, code, wanted):
     # With None there Python reports that the module cannot be imported.
     program = f"import sys; sys.modules[{package!r}] = None; {code}"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert f'{package} is not installed: pip install "gnsq-like[{extra}]"' in done.stderr.splitlines()[-1]
+    assert f"{package} is not installed: pip install {wanted}" in done.stderr.splitlines()[-1]

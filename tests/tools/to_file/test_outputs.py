@@ -105,5 +105,5 @@ def test_an_upload_that_was_interrupted_is_repeated_under_its_name(tmp_path: Pat
 
 
 def test_a_store_without_its_package() -> None:
-    with pytest.raises(MissingPackage, match="object-stores"):
+    with pytest.raises(MissingPackage, match="gcsfs is not installed: pip install gcsfs"):
         UploadedTo("gs://bucket/x", "/tmp")

@@ -17,7 +17,7 @@ PACKAGE = "django_tasks" if VERSION < (6, 0) or _has_backport else "django.tasks
 try:
     _base: Any = import_module(f"{PACKAGE}.base")
 except ModuleNotFoundError as exc:
-    raise missing(exc, "django-tasks") from exc
+    raise missing(exc, distribution="django-tasks") from exc
 _exceptions: Any = import_module(f"{PACKAGE}.exceptions")
 signals: Any = import_module(f"{PACKAGE}.signals")
 
