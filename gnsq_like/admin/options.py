@@ -108,13 +108,6 @@ class AdminOptions:
         (".dead", "_dead", "-dead", ".dlq", "_dlq", "-dlq"),
     )
 
-    graphite_url: str = _option("URL of Graphite, for its graphs.", "")
-    proxy_graphite: bool = _option("Let browsers get Graphite's graphs through the admin.", False)
-    statsd_prefix: str = _option("Prefix of nsqd's names in statsd, as nsqd has it.", "nsq.%s")
-    statsd_counter_format: str = _option("Form of the names of counters in Graphite.", "stats.counters.%s.count")
-    statsd_gauge_format: str = _option("Form of the names of gauges in Graphite.", "stats.gauges.%s")
-    statsd_interval: float = _option("Interval at which nsqd pushes to statsd, as nsqd has it.", 60.0)
-
     log_level: str = _option("Least level to log: debug, info, warn, error or fatal.", "info")
     log_prefix: str = _option("Beginning of each line of the log.", "[nsqadmin] ")
 
@@ -122,7 +115,7 @@ class AdminOptions:
         make_tuples(self)
         self._check_upstreams()
         self._check_access()
-        for name in ("http_client_connect_timeout", "http_client_request_timeout", "statsd_interval"):
+        for name in ("http_client_connect_timeout", "http_client_request_timeout"):
             if getattr(self, name) <= 0:
                 raise InvalidOption(name, getattr(self, name), "it must be above 0")
         if self.log_level.lower() not in LOG_LEVELS:
@@ -132,9 +125,8 @@ class AdminOptions:
         for name in ("alert_depth", "history_series"):
             if getattr(self, name) < 0:
                 raise InvalidOption(name, getattr(self, name), "it must not be negative")
-        for url in filter(None, [self.notification_http_endpoint, self.graphite_url]):
-            if not url.startswith(("http://", "https://")):
-                raise InvalidOption("URL", url, "it must begin with http:// or https://")
+        if (url := self.notification_http_endpoint) and not url.startswith(("http://", "https://")):
+            raise InvalidOption("URL", url, "it must begin with http:// or https://")
 
     def _check_upstreams(self) -> None:
         lookupds, nsqds = self.lookupd_http_addresses, self.nsqd_http_addresses

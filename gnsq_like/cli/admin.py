@@ -17,7 +17,20 @@ from gnsq_like.durable_file import replace_file
 from gnsq_like.errors import UsageError
 
 #: Flags and names of nsqadmin without an effect here.
-_IGNORED = frozenset({"verbose", "dev_static_dir", "template_dir", "use_statsd_prefixes"})
+_IGNORED = frozenset(
+    {
+        "verbose",
+        "dev_static_dir",
+        "template_dir",
+        "graphite_url",
+        "proxy_graphite",
+        "statsd_prefix",
+        "statsd_counter_format",
+        "statsd_gauge_format",
+        "statsd_interval",
+        "use_statsd_prefixes",
+    }
+)
 
 
 def _clusters(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, object]:

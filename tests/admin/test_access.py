@@ -425,7 +425,7 @@ def test_an_endpoint_that_fails_stops_nothing(ours: Daemons) -> None:
         ({"nsqd_http_addresses": ("h:1",), "base_path": '/"x'}, "plain path"),
         ({"nsqd_http_addresses": ("h:1",), "log_level": "loud"}, "one of debug"),
         ({"nsqd_http_addresses": ("h:1",), "http_client_request_timeout": 0.0}, "above 0"),
-        ({"nsqd_http_addresses": ("h:1",), "graphite_url": "ftp://x"}, "http://"),
+        ({"nsqd_http_addresses": ("h:1",), "notification_http_endpoint": "ftp://x"}, "http://"),
         ({"clusters": {"a/b": ("h:1",)}}, "letters"),
         ({"clusters": {"a": ("nsqd:h:1", "h:2")}}, "nsqlookupds, or of nsqds"),
     ],

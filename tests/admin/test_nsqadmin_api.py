@@ -181,8 +181,6 @@ def test_counter(admin: AskedAdmin, daemons: Daemons) -> None:
         ("DELETE", "/api/nodes/127.0.0.1:9", {"topic": "no blanks"}, 400, "INVALID_TOPIC"),
         ("PUT", "/api/topics", b"", 405, "METHOD_NOT_ALLOWED"),
         ("GET", "/api/nope", b"", 404, "NOT_FOUND"),
-        ("GET", "/api/graphite", b"", 400, "INVALID_ARG_METRIC"),
-        ("GET", "/api/graphite?metric=rate", b"", 400, "INVALID_ARG_TARGET"),
         ("GET", "/config/nope", b"", 400, "INVALID_OPTION"),
         ("PUT", "/config/base_path", b"x", 400, "INVALID_OPTION"),
         ("PUT", "/config/log_level", b"", 413, "INVALID_VALUE"),
@@ -298,7 +296,7 @@ def test_a_failure_in_part_is_a_warning(admin: AskedAdmin, daemons: Daemons) -> 
 def test_config(admin: AskedAdmin, daemons: Daemons) -> None:
     assert admin.get("/config/nsqlookupd_http_addresses") == [*daemons.lookupd_addresses]
     assert admin.get("/config/log_level") == 2
-    assert admin.get("/config/statsd_interval") == 60_000_000_000
+    assert admin.get("/config/http_client_request_timeout") == 5_000_000_000
     assert admin.ask("PUT", "/config/log_level", b"WARN") == (200, 3)
     assert admin.ask("PUT", "/config/log_level", b"info") == (200, 2)
     left = [daemons.lookupd_addresses[1]]

@@ -449,15 +449,3 @@ def test_nobody_answers(ours: Daemons) -> None:
     with site(lookupd_http_addresses=("127.0.0.1:1",)) as lost:
         for path in PATHS:
             assert "Incomplete." in text_of(get(client_of(lost), path)), path
-
-
-def test_graphs_of_graphite(ours: Daemons, made: Site) -> None:
-    addresses, url = ours.lookupd_addresses, "http://graphite.test:8080"
-    with site(lookupd_http_addresses=addresses, graphite_url=url) as direct:
-        answer = client_of(direct).get("/topics/clicks/archive?span=day")
-        assert f'src="{url}/render?width=500' in answer.text and "from=-24h" in answer.text
-        assert f"img-src 'self' {url};" in answer.headers["Content-Security-Policy"]
-    with site(lookupd_http_addresses=addresses, graphite_url=url, proxy_graphite=True, base_path="/nsq") as proxied:
-        answer = client_of(proxied).get("/nsq/topics/clicks")
-        assert 'src="/nsq/render?width=500' in answer.text
-        assert "img-src 'self';" in answer.headers["Content-Security-Policy"]

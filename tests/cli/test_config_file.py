@@ -163,6 +163,11 @@ def test_flags_of_statsd_are_named_in_a_warning() -> None:
     assert done.output.splitlines()[0] == (
         "WARNING: without an effect here, see docs/daemons.rst: --statsd-address, --statsd-mem-stats"
     )
+    flags = ["--graphite-url=http://graphite", "--proxy-graphite", "--statsd-interval=10s", "--http-address=nowhere"]
+    done = CliRunner().invoke(admin, ["--nsqd-http-address=127.0.0.1:4151", *flags])
+    assert done.output.splitlines()[0] == (
+        "WARNING: without an effect here, see docs/admin.rst: --graphite-url, --proxy-graphite, --statsd-interval"
+    )
 
 
 def test_empty_values_of_lists_are_left_out() -> None:

@@ -18,7 +18,7 @@ from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.web.operations import Target
 from gnsq_like.admin.web.replies import response_of, warning
 from gnsq_like.admin.web.site import Site
-from gnsq_like.errors import HTTPError, UsageError
+from gnsq_like.errors import UsageError
 from gnsq_like.httpd.wsgi import Problem, respond
 from gnsq_like.server.shared.gotext import GoObject, read_object
 from gnsq_like.tools.operations import CHANGES
@@ -47,7 +47,6 @@ class API:
             "/nodes/<node>": {"GET": self.node, "DELETE": self.tombstone},
             "/counter": {"GET": self.counter},
             "/alerts": {"GET": self.alerts},
-            "/graphite": {"GET": self.graphite},
         }
 
     def answer(self, path: str, **names: str) -> Response:
@@ -121,19 +120,6 @@ class API:
         overview = self._site.look()
         found = [{**alert.as_json(), "since": int(since)} for alert, since in self._site.alerts.items()]
         return {"alerts": found, "message": warning(overview.warnings)}
-
-    def graphite(self) -> dict[str, object]:
-        if request.args.get("metric") != "rate":
-            raise Problem(400, "INVALID_ARG_METRIC")
-        if "target" not in request.args:
-            raise Problem(400, "INVALID_ARG_TARGET")
-        if self._site.graphite is None:
-            raise Problem(500, "INTERNAL_ERROR")
-        try:
-            return {"rate": self._site.run(self._site.graphite.rate, request.args["target"])}
-        except HTTPError as exc:
-            logger.error("graphite request failed - %s", exc)
-            raise Problem(500, "INTERNAL_ERROR") from exc
 
     # -- changing --------------------------------------------------------------------------------------
 

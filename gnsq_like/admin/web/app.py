@@ -181,7 +181,6 @@ class _Routes:
         self._page("/lookup", "lookup", partial(show, "lookup", others.lookup_page))
         self._page("/pipelines", "pipelines", partial(show, "pipelines", others.pipelines_page))
         self._page("/activity", "activity", screens.activity)
-        self._page("/render", "render", screens.render)
         self._page("/static/<name>", "static", self._static)
         self._page("/fonts/<name>", "fonts", self._static)
         self._page("/act", "act", screens.act, "POST")

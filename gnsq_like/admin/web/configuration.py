@@ -22,7 +22,7 @@ from gnsq_like.httpd.wsgi import Answer, Problem
 _NAMES = {"lookupd_http_addresses": "nsqlookupd_http_addresses"}
 _LOOKUPDS = "nsqlookupd_http_addresses"
 #: What only the process knows: secrets, and URLs that may hold some.
-_SECRET = ("password_file", "nsqd_auth_secret", "notification_http_endpoint", "graphite_url")
+_SECRET = ("password_file", "nsqd_auth_secret", "notification_http_endpoint")
 
 
 def configure(site: Site, name: str) -> Answer:

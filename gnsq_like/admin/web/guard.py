@@ -28,7 +28,7 @@ _SAME_SITE = ("same-origin", "none")
 
 #: Everything comes from this server, nothing is inline, and no other page may frame this one.
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'{images}; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
@@ -43,12 +43,8 @@ class Guard:
             if host := parse_address(address, to_listen=True).host:
                 self._names.add(host.lower())
         self._given = tuple(each.lower() for each in options.allowed_hosts)
-        images = ""
-        if options.graphite_url and not options.proxy_graphite:
-            parts = urlsplit(options.graphite_url)
-            images = f" {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._headers = {
-            "Content-Security-Policy": POLICY.format(images=images),
+            "Content-Security-Policy": POLICY,
             "X-Content-Type-Options": "nosniff",
             "X-Frame-Options": "DENY",
             "Referrer-Policy": "same-origin",

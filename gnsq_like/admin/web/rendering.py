@@ -124,7 +124,6 @@ class Renderer:
             "as_of": _AS_OF,
             "every": EVERY,
             "note": None,
-            "graphite": [],
             "may_write": view.may_write,
             "peek_allowed": view.options.peek and view.may_write,
         }

@@ -14,12 +14,10 @@ from werkzeug.wrappers import Response as AnyResponse
 from gnsq_like.admin.history.alerts import down
 from gnsq_like.admin.upstream import actions
 from gnsq_like.admin.upstream.actions import Outcome
-from gnsq_like.admin.upstream.graphite import graph_url, key
 from gnsq_like.admin.web.operations import Target
 from gnsq_like.admin.web.pages import nodes, others, topic
 from gnsq_like.admin.web.pages.view import Page, View
 from gnsq_like.admin.web.rendering import Kept, Renderer
-from gnsq_like.admin.web.replies import problem
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import NSQError
 from gnsq_like.wire.names import is_valid_name
@@ -58,11 +56,10 @@ class Screens:
     # -- pages -----------------------------------------------------------------------------------------
 
     def topic(self, topic_name: str) -> Response:
-        return self.show("topics", lambda view: topic.topic_page(view, topic_name), keys=(topic_name,))
+        return self.show("topics", lambda view: topic.topic_page(view, topic_name))
 
     def channel(self, topic_name: str, channel: str) -> Response:
-        keys = (topic_name, channel)
-        return self.show("topics", lambda view: topic.channel_page(view, topic_name, channel), keys=keys)
+        return self.show("topics", lambda view: topic.channel_page(view, topic_name, channel))
 
     def node(self, node: str) -> Response:
         return self.show("nodes", lambda view: nodes.node_page(view, node))
@@ -81,14 +78,11 @@ class Screens:
     def _error(self, title: str, why: str, status: int) -> Response:
         return self.show("", lambda view: Page("error.html", title, {"why": why}, status=status))
 
-    def show(
-        self, section: str, make: Callable[[View], Page], *, kept: bool = False, keys: tuple[str, ...] = ()
-    ) -> Response:
+    def show(self, section: str, make: Callable[[View], Page], *, kept: bool = False) -> Response:
         """The response with a page. May switch, or block.
 
         :param section: which entry of the menu it belongs to
         :param kept: whether it shows nothing but the overview and its history
-        :param keys: the topic and channel, for Graphite's graphs
         """
         site = self._site
         identity = site.identity
@@ -107,7 +101,7 @@ class Screens:
         if isinstance(found, str):
             html = found
         else:
-            html = self.renderer.html(found, view, self._common(section, note, keys))
+            html = self.renderer.html(found, view, self._common(section, note))
             if kept:
                 self._kept.put(kept_by, view.overview.taken, html)
         token = site.guard.token(request)
@@ -119,7 +113,7 @@ class Screens:
                 response.delete_cookie(NOTE_COOKIE, path=path, httponly=True, samesite="Strict")
         return response
 
-    def _common(self, section: str, note: dict[str, str] | None, keys: tuple[str, ...]) -> dict[str, object]:
+    def _common(self, section: str, note: dict[str, str] | None) -> dict[str, object]:
         clusters = list(self._site.core.clusters)
         return {
             "section": section,
@@ -127,7 +121,6 @@ class Screens:
             "user": self._site.identity.user,
             "clusters": clusters,
             "cluster_link": self._cluster_link,
-            "graphite": self._graphs(keys) if keys and self._site.options.graphite_url else [],
         }
 
     def _cluster_link(self, name: str) -> str:
@@ -137,16 +130,6 @@ class Screens:
             return self.renderer.link("topics")
         finally:
             g.cluster, g.in_cluster = was
-
-    def _graphs(self, keys: tuple[str, ...]) -> list[tuple[str, str]]:
-        options = self._site.options
-        name = f"topic.{keys[0]}" + (f".channel.{keys[1]}" if len(keys) > 1 else "")
-        hours = 24 if request.args.get("span") == "day" else 1
-        base = self.renderer.link("topics").removesuffix("/topics")
-        return [
-            (graph_url(options, base, [f"sumSeries({key(options, kind, f'{name}.{figure}')})"], hours), label)
-            for kind, figure, label in (("gauge", "depth", "Depth"), ("counter", "message_count", "Messages"))
-        ]
 
     # -- forms -----------------------------------------------------------------------------------------
 
@@ -248,18 +231,6 @@ class Screens:
         secure = request.is_secure
         response.set_cookie(NOTE_COOKIE, note, path=path, max_age=60, httponly=True, samesite="Strict", secure=secure)
         return response
-
-    def render(self) -> Response:
-        """Graphite's graphs, handed on."""
-        graphite = self._site.graphite
-        if graphite is None or not self._site.options.proxy_graphite:
-            return problem(404, "NOT_FOUND")
-        try:
-            picture = self._site.run(graphite.picture, request.query_string.decode("ascii", "replace"))
-        except NSQError as exc:
-            logger.error("graphite request failed - %s", exc)
-            return problem(502, "INTERNAL_ERROR")
-        return Response(picture.body, content_type=picture.content_type)
 
 
 def _read_note() -> dict[str, str] | None:

@@ -20,7 +20,6 @@ from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.peek import Peeks
 from gnsq_like.admin.upstream.actions import Outcome
 from gnsq_like.admin.upstream.cluster import Cluster
-from gnsq_like.admin.upstream.graphite import Graphite
 from gnsq_like.admin.upstream.overview import Overview
 from gnsq_like.admin.upstream.pipelines import Pipelines
 from gnsq_like.admin.web.guard import Guard
@@ -59,7 +58,6 @@ class Site:
         self.recorders = {name: self._recorder(name, store) for name in self.core.clusters}
         self.peeks, self.letters = Peeks(options.reader_options), Letters(options.reader_options)
         self.core.on_stop += [self.peeks.stop, self.letters.stop]
-        self.graphite = Graphite(options) if options.graphite_url else None
         #: The level that PUT /config has set.
         self.log_level = options.log_level
 
