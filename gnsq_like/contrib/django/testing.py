@@ -153,7 +153,8 @@ class _Nowhere:
 
     def failed(self, message: Message, exc: BaseException) -> None: ...
 
-    def finish(self, message: Message) -> None: ...
+    def finish(self, message: Message, outcome: object = None) -> None:
+        message.answer = "FIN"
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None: ...
 
