@@ -3,7 +3,6 @@
 =========================================  =========  =============================================================
 nsq_pipeline_messages_total                counter    by topic: all since the start of the run
 nsq_pipeline_rejected_messages_total       counter    by topic
-nsq_pipeline_duplicate_messages_total      counter    copies that were dropped
 nsq_pipeline_body_bytes_total              counter
 nsq_pipeline_batches_total                 counter
 nsq_pipeline_latency_seconds               histogram  from publish to arrival, without those before the first batch
