@@ -106,7 +106,7 @@ class Reader:
         topics = Topics(topic)
         #: The topic; several are joined by commas; the text of a pattern.
         self.topic: str = topics.text
-        self.channel = channel
+        self.channel: str = channel
         check_handler(handler)
         make_decoder(self.options.decoder)  # checks it
         nsqds = parse_addresses(nsqd_tcp_addresses)
