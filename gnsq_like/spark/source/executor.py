@@ -236,7 +236,7 @@ class StreamReceiver:
                 return "stalled"
             if self._log.publish(self._part, self._number, data, self._staged):
                 number = self._number
-                index.staged(self._log, self._part, number, fresh)
+                self._known.staged(number, fresh)
                 self._pass_segment(len(fresh))
                 break
             if self._catch_up():

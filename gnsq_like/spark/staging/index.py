@@ -4,10 +4,10 @@ A message is the copy of one that was staged if nsqd has delivered it again, bec
 because nsqd was killed and read its disk queue again. nsqd counts attempts, which saves most of the work:
 
 - A message with attempts above 1 may be a copy of anything, so it is looked up in all ids.
-- One with attempts 1 can be a copy only if nsqd has been restarted since: a killed one reads its disk queue again, and
-  with it messages that it had delivered (docs/internals S2). Each attempt of a task notes nsqd's ``start_time``, and
-  looks in the ids that were staged under another one. Clocks are not compared. ``start_time`` has whole seconds, so
-  an nsqd that is killed within the second of its start, and started again in it, is taken for the same.
+- One with attempts 1 can be a copy only if nsqd was restarted within ``dedupe_within``: a killed one reads its disk
+  queues again, and with them messages that it had delivered (docs/internals S2), some of them twice. Each attempt of a
+  task notes nsqd's ``start_time``. If ids were staged under another one, all messages are looked up. So are those of an
+  nsqd that has just been started by this machine's clock; if that is wrong, what was noted still counts.
 - Or it was in hand when its connection was lost or its time was over, so that nsqd may have delivered it to another
   task. The caller knows (``suspicious``), and all ids are looked up.
 
@@ -33,6 +33,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.staging.records import DamagedRecord, encode_record
@@ -74,6 +75,17 @@ class _File:
     of: str
 
 
+class _Found(NamedTuple):
+    """What holds ids of an nsqd."""
+
+    #: The names of files and segments.
+    names: list[str]
+    #: The start_times under which they were staged.
+    starts: set[int]
+    #: Whether no other task adds to them.
+    is_final: bool
+
+
 class _Cache:
     """Ids by the name of the record that holds them, which never changes. Workers live for many batches."""
 
@@ -104,90 +116,84 @@ class Known:
     def __init__(self, log: StagingLog, part: Part, dedupe_within: float) -> None:
         self._log = log
         self._part = part
-        self._is_kept = dedupe_within > 0
-        #: nsqd's start_time; 0 if it is unknown.
-        self._start = 0
-        #: The names of ids that were staged under another start_time, which may have first deliveries; None if a task
-        #: may still stage some.
+        self._within = dedupe_within
+        #: Whether first deliveries may be copies.
+        self._is_restarted = False
+        #: The names of ids that were staged before this attempt began; None if other tasks may still stage some.
         self._before: list[str] | None = []
+        #: The segments that this attempt has staged.
+        self._own: list[str] = []
 
     def begin(self, start: int) -> None:
         """Note nsqd's start_time, after SUB and before the first message. Blocks on the store.
 
         :param start: 0 if it is unknown
         """
-        if not self._is_kept:
+        if not self._within:
             return
-        self._start = start
         self._log.note_start(self._part, start)
-        names, is_final = self._look(staged_now=False)
-        self._before = names if is_final else None
+        found = self._look()
+        self._before = found.names if found.is_final else None
+        self._is_restarted = not start or time.time() - start < self._within or bool(found.starts - {start})
+
+    def staged(self, number: int, messages: Sequence[RawMessage]) -> None:
+        """Note the segment that this attempt has staged just now, so that it need not be read."""
+        name = f"{self._log.place(self._part)}/{number:06d}"
+        _cache.put(name, _numbers([each[2] for each in messages]))
+        self._own.append(name)
 
     def fresh(self, messages: Sequence[RawMessage], *, suspicious: bool = False) -> Sequence[RawMessage]:
         """The messages that are not copies. Blocks on the store if something must be looked up.
 
         :param suspicious: whether first deliveries may be copies of messages that were delivered again meanwhile
         """
-        again = messages if suspicious else [each for each in messages if each[1] > 1]
-        copies = self._copies(again, self._look(staged_now=True)[0]) if again else set()
-        if self._before != [] and not suspicious:
-            names = self._look(staged_now=False)[0] if self._before is None else self._before
-            copies |= self._copies([each for each in messages if each[1] == 1], names)
-        if not again and not copies:
+        again = [each for each in messages if each[1] > 1]
+        if not (again or suspicious or self._is_restarted):
             return messages
+        before = self._before
+        if again or suspicious or before is None:
+            before = self._look().names
+        copies = self._copies(messages if suspicious or self._is_restarted else again, [*before, *self._own])
         fresh: dict[bytes, RawMessage] = {}
         for message in messages:
             if message[2] not in copies:
                 fresh.setdefault(message[2], message)
         return list(fresh.values())
 
-    def _look(self, *, staged_now: bool) -> tuple[list[str], bool]:
-        """The names that hold ids of this nsqd, and whether those that exist now are all.
-
-        :param staged_now: whether also those that were staged under this start_time
-        """
+    def _look(self) -> _Found:
+        """Find what holds ids of this nsqd."""
         log = self._log
         # Ids are written before a batch is retired. So the batches are read first: what is gone there is in the files.
         finished = log.committed()
         parts = [each for each in staged_parts(log.names()) if each.address == self._part.address]
         files = _files(log, self._part.address)
         ended = {each.of for each in files if each.kind == _ALL}
-        found = [each.name for each in files if staged_now or not self._start or each.start != self._start]
+        names = [each.name for each in files]
+        starts = {each.start for each in files if each.kind == _ALL}
         is_final = True
         for part in parts:
-            if part.batch <= finished or _of(part) in ended:
-                continue
-            if staged_now or not self._start or part.starts != {self._start}:
-                found += [f"{part.place}/{number:06d}" for number in part.records]
-                is_final = False
-        return found, is_final
+            if part.batch > finished and _of(part) not in ended:
+                names += [f"{part.place}/{number:06d}" for number in part.records]
+                starts |= part.starts
+                is_final = is_final and part.place == log.place(self._part)
+        return _Found(names, starts, is_final)
 
     def _copies(self, messages: Sequence[RawMessage], names: Iterable[str]) -> set[bytes]:
         """The ids of those messages that are in these files and segments."""
-        wanted: dict[int, bytes] = {}
-        for message in messages:
-            number = _number(message[2])
-            if number is not None:
-                wanted[number] = message[2]
-        order = sorted(wanted)
+        wanted = _numbers([each[2] for each in messages])
         copies: set[bytes] = set()
         for name in names:
             file = _parsed(name)
-            if file is not None and (bisect_left(order, file.first) == bisect_right(order, file.last)):
+            if not wanted or (file is not None and (file.last < wanted[0] or file.first > wanted[-1])):
                 continue
             ids = _ids(self._log.store, name)
-            if not ids:
+            if not ids or ids[-1] < wanted[0] or ids[0] > wanted[-1]:
                 continue
-            for number in order[bisect_left(order, ids[0]) : bisect_right(order, ids[-1])]:
+            for number in wanted[bisect_left(wanted, ids[0]) : bisect_right(wanted, ids[-1])]:
                 at = bisect_left(ids, number)
                 if at < len(ids) and ids[at] == number:
-                    copies.add(wanted[number])
+                    copies.add(b"%016x" % number)
         return copies
-
-
-def staged(log: StagingLog, part: Part, number: int, messages: Sequence[RawMessage]) -> None:
-    """Take note of the ids of a segment that was published just now, so that they need not be read."""
-    _cache.put(f"{log.place(part)}/{number:06d}", _numbers([each[2] for each in messages]))
 
 
 def remember(log: StagingLog, part: StagedPart, at: float) -> None:
