@@ -146,7 +146,7 @@ def argument(parameters: dict[str, str], name: str) -> str:
 
 
 def _json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 class Application:

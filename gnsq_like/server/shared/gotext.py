@@ -27,7 +27,7 @@ def printable(text: bytes) -> str:
 
 def to_json(value: object) -> bytes:
     """Compact JSON, as Go writes it but for the escapes."""
-    return json.dumps(value, separators=(",", ":")).encode()
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def parse_uint64(text: bytes) -> int | None:

@@ -13,7 +13,7 @@ from tests.support.raw import Client, channel_stats, get, sized
 
 later = pytest.mark.parametrize("kind", LATER_KINDS)
 
-HERE = {"topology_zone": "<z>", "topology_region": "r"}
+HERE = {"topology_zone": "z 1", "topology_region": "r"}
 AWARE: dict[str, Any] = {**HERE, "enable_experiment": ("topology-aware-consumption",)}
 #: By distance: one that says where it is, and one that says nothing.
 PLACES: list[dict[str, str] | None] = [HERE, {**HERE, "topology_zone": "y"}, {"topology_zone": "y"}, {}, None]
@@ -40,18 +40,16 @@ def test_where_an_nsqd_is(kind: Kind) -> None:
         running_nsqd(kind, lookupd_tcp_addresses=[lookupd.tcp_address], **AWARE) as nsqd,
     ):
         assert get(nsqd.http_address, "/info").body.endswith(
-            b'"max_deflate_level":6,"topology_zone":"\\u003cz\\u003e","topology_region":"r"}'
+            b'"max_deflate_level":6,"topology_zone":"z 1","topology_region":"r"}'
         )
         with Client(nsqd.tcp_address) as client:
             client.send(b"IDENTIFY\n", sized(b'{"feature_negotiation":true}'))
             answer = client.frame()[1]
-        assert answer.endswith(b'"output_buffer_timeout":250,"topology_region":"r","topology_zone":"\\u003cz\\u003e"}')
+        assert answer.endswith(b'"output_buffer_timeout":250,"topology_region":"r","topology_zone":"z 1"}')
         nodes = wait_for(lambda: get(lookupd.http_address, "/nodes").body.partition(b'"version":')[2])
-        assert (
-            nodes == b'"1.3.0","topology_zone":"\\u003cz\\u003e","topology_region":"r","tombstones":[],"topics":[]}]}'
-        )
+        assert nodes == b'"1.3.0","topology_zone":"z 1","topology_region":"r","tombstones":[],"topics":[]}]}'
         for name, value in (
-            ("topology_zone", b"<z>"),
+            ("topology_zone", b"z 1"),
             ("topology_region", b"r"),
             ("enable_experiment", b'["topology-aware-consumption"]'),
             ("auth_http_request_method", b"get"),
@@ -63,7 +61,7 @@ def test_where_an_nsqd_is(kind: Kind) -> None:
 def test_where_a_client_is(kind: Kind) -> None:
     with running_nsqd(kind) as nsqd, consumer(nsqd, HERE, "t"), consumer(nsqd, None, "t"):
         text = get(nsqd.http_address, "/stats?format=json").body.decode()
-        assert '"user_agent":"","topology_zone":"\\u003cz\\u003e","topology_region":"r","tls":' in text
+        assert '"user_agent":"","topology_zone":"z 1","topology_region":"r","tls":' in text
         assert '"user_agent":"","topology_zone":"","topology_region":"","tls":' in text
 
 
