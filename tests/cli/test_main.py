@@ -14,7 +14,7 @@ from gnsq_like.cli import main
 from gnsq_like.cli.app import app
 from tests.support.commands import PATIENCE, gnsq_like, gnsq_like_without, run_python
 
-PIPELINES = ["demo", "report", "run"]
+PIPELINES = ["check", "demo", "maintain", "repair", "replay", "run"]
 #: In the order in which --help lists them.
 COMMANDS = [
     *("pub", "tail", "to-file", "to-http", "to-nsq"),
