@@ -197,7 +197,8 @@ def repair(path: str, yes: bool) -> None:
     Exit status:
       0  nothing is damaged, or all is repaired
       1  something cannot be repaired, or the answer was no
-      2  wrong configuration, another run, or a checkpoint that is not in a directory
+      2  wrong configuration, another run, or a checkpoint that is in no
+         directory
     """
     with _sentences():
         from gnsq_like.spark.pipeline import load_pipeline
@@ -245,7 +246,8 @@ def replay(
     \b
     Exit status:
       0  all are written or published
-      1  it failed under way; the same command again completes a table, and publishes messages again
+      1  it failed under way; the same command again completes a table, and
+         publishes messages again
       2  it could not begin: wrong configuration, no archive, no Java
     """
     since, until = _time("--from", start), _time("--to", end)
