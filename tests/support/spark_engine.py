@@ -36,7 +36,7 @@ from tests.support.spark_points import KillAt, Reached, WatchedDriver, watched_p
 
 #: Processes that have everything imported when they start.
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload([__name__])
+_PROCESSES.set_forkserver_preload([__name__, "requests"])
 #: Tests run several at once, in threads. Starting a process also reads the statuses of the others, and of two threads
 #: that read the same one, the second gets nothing and takes it for 255.
 _statuses = threading.Lock()
