@@ -169,22 +169,13 @@ class HTTPClient:
         url = self.url + path
         headers = self._headers(body)
         deadline = time.monotonic() + self._timeout
+        limits = (self._timeout, deadline, self._connect_timeout, self._max_answer_bytes)
         try:
             session = self._session_here()
+            request = _exchange().Request(method, url, headers, body, secret_query, *limits)
             if not session.turn.acquire(timeout=self._timeout):
                 raise HTTPRequestFailed(url, f"an earlier request has not ended within {self._timeout:g} s")
             left = deadline - time.monotonic()
-            request = _exchange().Request(
-                method,
-                url,
-                headers,
-                body,
-                secret_query,
-                self._timeout,
-                deadline,
-                self._connect_timeout,
-                self._max_answer_bytes,
-            )
             return call_blocking(lambda: session.fetch(request), left + GRACE_SECONDS, session.turn.release)
         except TimeoutError as exc:
             raise HTTPRequestFailed(url, f"no answer within {self._timeout:g} s") from exc

@@ -153,7 +153,7 @@ class Upstreams(Generic[_C]):
         try:
             return self._asked(address, url, question, limit)
         except HTTPStatusError as exc:
-            if exc.https_port is None or address in self._over_https:
+            if exc.https_port is None or url.startswith("https://"):
                 raise
             host = url.rpartition(":")[0].removeprefix("http://")
             self._over_https[address] = f"https://{host}:{exc.https_port}"
