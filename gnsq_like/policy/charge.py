@@ -261,12 +261,6 @@ class Charge(Generic[K]):
             return False
         return self.last_message_at == NEVER or self._quiet(now) >= self.settings.low_rdy_idle_timeout
 
-    def came_empty(self, now: float) -> bool:
-        """Whether its present or last turn brought no message, and lasted long enough to show that it has none."""
-        if self.in_flight > self.reserved or self.turn_at == NEVER or self.last_message_at >= self.turn_at:
-            return False
-        return not self.rdy or now >= max(self.turn_at, self.idle_since) + self.settings.silent(self.round_trip)
-
     def silent_at(self, now: float) -> float:
         """When a connection that is not silent will be, if nothing arrives."""
         return now + max(0.0, self.settings.low_rdy_idle_timeout - self._quiet(now))

@@ -153,9 +153,8 @@ def _distribute(board: Board[K], charges: Sequence[Charge[K]]) -> None:
     now = board.now
     busy: list[Charge[K]] = []
     silent: list[Charge[K]] = []
-    contested = len(charges) > board.limit
     for charge in charges:
-        (silent if charge.is_silent(now) or (contested and charge.came_empty(now)) else busy).append(charge)
+        (silent if charge.is_silent(now) else busy).append(charge)
     seats, shared = 0, 0.0
     if busy and silent:
         seats, shared = _silent_seats(board, silent, busy)

@@ -336,23 +336,6 @@ def test_busy_nsqds_have_equally_many_messages_and_none_waits_for_long(
     assert scene.most_running == places
 
 
-@pytest.mark.parametrize(("nsqds", "places", "used"), [(10, 3, 2.3), (10, 1, 0.8), (20, 5, 2.6)])
-@scenario
-def test_a_backlog_after_single_messages_has_most_of_a_few_places(
-    cluster: Cluster, nsqds: int, places: int, used: float
-) -> None:
-    """Each nsqd had one message, so none counted as silent before ten seconds of RDY 1: 0.6 of 3 places were used."""
-    scene = Scene(cluster, nsqds, places, seconds=0.02, adaptive=True)
-    for nsqd in scene.nsqds:
-        nsqd.publish()
-    scene.run(15.0)
-    scene.nsqds[0].publish(5000)
-    scene.run(1.0)
-    before = scene.handled
-    scene.run(10.0)
-    assert (scene.handled - before) * 0.02 / 10.0 >= used
-
-
 @pytest.mark.parametrize("busy", [1, 3])
 @scenario
 def test_silent_nsqds_take_little_of_a_single_place_from_the_busy_ones(cluster: Cluster, busy: int) -> None:
