@@ -207,7 +207,8 @@ class Pool:
             self.control.by(thing.deadline, self._expire)
 
     def _look(self) -> None:
-        """Once a second."""
+        """Once a second: everything, and what an interruption has kept from being done."""
+        self.awake.look()
         if self._expires_at < math.inf:
             self.control.by(self._expires_at, self._expire)
         if self.batching is not None:

@@ -146,10 +146,10 @@ class Publish(PendingReply):
     def settle(self, error: Exception | None = None) -> None:
         """Set the final outcome, and wake the caller. Never switches."""
         if not self.done:
+            if self.greenlet is not None:
+                self.owner.awake.add(self)  # before it is done: an interruption between the two is made good
             self.error = error
             self.done = True
-            if self.greenlet is not None:
-                self.owner.awake.add(self)
         elif self.is_abandoned:
             self.is_abandoned = False
         else:
@@ -239,9 +239,9 @@ class Publish(PendingReply):
         count = 0
         for publish in publishes:
             if not publish.done:
-                publish.done = True
                 if publish.greenlet is not None:
-                    publish.owner.awake.add(publish)
+                    publish.owner.awake.add(publish)  # before it is done: an interruption between the two is made good
+                publish.done = True
                 count += 1
                 if publish._links is not None:
                     publish._call_links()
@@ -251,9 +251,12 @@ class Publish(PendingReply):
 def resume(publishes: list[Publish]) -> None:
     """Switch to the greenlets that wait for the first of these, in their hub, and remove them from the list."""
     # A resumed greenlet returns here when it waits again.
-    first = publishes[:_RESUME_COUNT]
-    del publishes[:_RESUME_COUNT]
-    for publish in first:
-        greenlet = publish.greenlet
-        if greenlet is not None:
-            greenlet.switch()
+    count = 0
+    try:
+        for publish in publishes[:_RESUME_COUNT]:
+            greenlet = publish.greenlet
+            if greenlet is not None:
+                greenlet.switch()
+            count += 1  # last: what interrupts this leaves the rest in the list
+    finally:
+        del publishes[:count]
