@@ -39,6 +39,9 @@ from gnsq_like.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
+#: Seconds that a stop waits for threads that have answered, and write their last words into the log.
+_LAST_WORDS = 0.5
+
 #: A Reader's handler; None if it is iterated over.
 Handler = Callable[[Message], object] | Batch | None
 
@@ -439,7 +442,7 @@ class Handlers:
         """Kill running handlers with GreenletExit; threads cannot be killed. May switch."""
         for queue in self._queues:
             queue.kill()
-        if running := self._threads.close(calls=False):
+        if running := self._threads.close(_LAST_WORDS, calls=False):
             log_soon(logger.warning, "%d handlers of %s are still running in threads", running, self._name)
 
     # -- one message --------------------------------------------------------------------------------
