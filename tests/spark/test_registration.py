@@ -62,7 +62,6 @@ def test_py_files_holds_the_package(tmp_path: Path) -> None:
     path = py_files(tmp_path / "gnsq_like.zip")
     names = ZipFile(path).namelist()
     assert {"gnsq_like/__init__.py", "gnsq_like/spark/source/driver.py", "gnsq_like/wire/frames.py"} <= set(names)
-    assert "gnsq_like/spark/watch/templates/page.html" in names
-    assert all(name.startswith("gnsq_like/") and name.endswith((".py", ".html")) for name in names)
+    assert all(name.startswith("gnsq_like/") and name.endswith(".py") for name in names)
     code = "import gnsq_like; print(gnsq_like.__file__); gnsq_like.Reader('t', 'c', print, nsqd_tcp_addresses='h:1')"
     assert run_python(code, PYTHONPATH=path).startswith(path)
