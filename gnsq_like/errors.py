@@ -80,6 +80,8 @@ class ErrorCode(NamedTuple):
     fatal: bool = True
     #: Whether it would also meet the next try to connect or subscribe (docs/internals 1.3 to 1.5).
     incurable: bool = False
+    #: Whether that may change by itself: see ``is_incurable``.
+    may_pass: bool = False
 
 
 # The time that nsqd allows for a command was over before all of it had come (docs/internals 1.9 to 1.11), or the
@@ -101,11 +103,11 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "E_BAD_MESSAGE": ErrorCode(texts=(_NOT_READ,)),
     "E_IDENTIFY_FAILED": ErrorCode(),
     # The auth server did not answer, or refused the secret when nsqd asked again; the next connection has a new one.
-    "E_AUTH_FAILED": ErrorCode("not taken", incurable=True),
+    "E_AUTH_FAILED": ErrorCode("not taken", incurable=True, may_pass=True),
     "E_AUTH_DISABLED": ErrorCode(),
     "E_AUTH_ERROR": ErrorCode(),
     "E_AUTH_FIRST": ErrorCode(incurable=True),
-    "E_UNAUTHORIZED": ErrorCode(incurable=True),
+    "E_UNAUTHORIZED": ErrorCode(incurable=True, may_pass=True),
     "E_SUB_FAILED": ErrorCode(),
     # The topic is being deleted, nsqd is stopping, or its disk failed. Nothing is kept of the message.
     "E_PUB_FAILED": ErrorCode("not taken"),
@@ -251,12 +253,14 @@ class NegotiationFailed(NSQError):
 
     :ivar feature: ``"tls_v1"``, ``"snappy"``, ``"deflate"`` or ``"auth"``
     :ivar reason: the fault, and how to correct it
+    :ivar may_pass: whether a file or a callable of the options is at fault, which may be right at a later try
     """
 
-    def __init__(self, feature: str, reason: str) -> None:
-        super().__init__(feature, reason)
+    def __init__(self, feature: str, reason: str, may_pass: bool = False) -> None:
+        super().__init__(feature, reason, may_pass)
         self.feature = feature
         self.reason = reason
+        self.may_pass = may_pass
 
     def __str__(self) -> str:
         return f"{self.feature}: {self.reason}"
@@ -338,14 +342,22 @@ class ConnectionLost(_AtAddress):
         return f"connection to {self.address} lost: {self.reason}"
 
 
-def is_incurable(error: NSQError) -> bool:
-    """Whether a retry cannot help against this failure to connect, because of nsqd's settings, TLS or the options."""
+def is_incurable(error: NSQError, connected_before: bool = False) -> bool:
+    """Whether a retry cannot help against this failure to connect, because of nsqd's settings, TLS or the options.
+
+    :param connected_before: whether these options have led to a connection: then certificates, files and secrets were
+        right, and may be right again; a feature or name that nsqd refuses remains incurable
+    """
     cause = error.__cause__
     if isinstance(cause, NsqdError):
-        return ERROR_CODES.get(cause.code, ErrorCode()).incurable
-    if isinstance(cause, TLSError):
-        return cause.kind != "protocol"
-    return isinstance(cause, NegotiationFailed)
+        code = ERROR_CODES.get(cause.code, ErrorCode())
+        incurable, may_pass = code.incurable, code.may_pass
+    elif isinstance(cause, TLSError):
+        incurable, may_pass = cause.kind != "protocol", cause.kind != "version"
+    else:
+        incurable = isinstance(cause, NegotiationFailed)
+        may_pass = isinstance(cause, NegotiationFailed) and cause.may_pass
+    return incurable and not (connected_before and may_pass)
 
 
 class PublishError(NSQError):

@@ -194,20 +194,27 @@ def failure(cause: Exception | None) -> ConnectionFailed:
 
 
 @pytest.mark.parametrize(
-    ("cause", "incurable"),
+    ("cause", "at_first", "connected_before"),
     [
-        (None, False),
-        (OSError("refused"), False),
-        (NsqdError("E_SUB_FAILED"), False),
-        (NsqdError("E_UNAUTHORIZED"), True),
-        (NsqdError("E_BAD_TOPIC"), True),
-        (TLSError("protocol", "cut off"), False),
-        (TLSError("expired", "yesterday"), True),
-        (NegotiationFailed("tls_v1", "refused"), True),
+        (None, False, False),
+        (OSError("refused"), False, False),
+        (NsqdError("E_SUB_FAILED"), False, False),
+        (NsqdError("E_NEW"), False, False),
+        (NsqdError("E_AUTH_FAILED"), True, False),
+        (NsqdError("E_UNAUTHORIZED"), True, False),
+        (NsqdError("E_BAD_TOPIC"), True, True),
+        (NsqdError("E_INVALID", "cannot SUB in current state (TLS required)"), True, True),
+        (TLSError("protocol", "cut off"), False, False),
+        (TLSError("expired", "yesterday"), True, False),
+        (TLSError("refused", "unknown ca"), True, False),
+        (TLSError("version", "no protocols available"), True, True),
+        (NegotiationFailed("tls_v1", "refused"), True, True),
+        (NegotiationFailed("auth", "auth_secret() raised OSError", may_pass=True), True, False),
     ],
 )
-def test_what_no_further_try_can_cure(cause: Exception | None, incurable: bool) -> None:
-    assert errors.is_incurable(failure(cause)) is incurable
+def test_what_no_further_try_can_cure(cause: Exception | None, at_first: bool, connected_before: bool) -> None:
+    assert errors.is_incurable(failure(cause)) is at_first
+    assert errors.is_incurable(failure(cause), connected_before=True) is connected_before
 
 
 def test_an_unexpected_failure_keeps_its_cause() -> None:

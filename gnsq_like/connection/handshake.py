@@ -212,9 +212,10 @@ class Handshake:
             try:
                 name = name(str(self._address))
             except Exception as exc:
-                raise NegotiationFailed("tls_v1", f"server_hostname({str(self._address)!r}) raised {exc!r}") from exc
+                reason = f"server_hostname({str(self._address)!r}) raised {exc!r}"
+                raise NegotiationFailed("tls_v1", reason, may_pass=True) from exc
         if name is not None and not (isinstance(name, str) and name):
-            raise NegotiationFailed("tls_v1", f"server_hostname() returned {name!r}, not a name")
+            raise NegotiationFailed("tls_v1", f"server_hostname() returned {name!r}, not a name", may_pass=True)
         if name is None and self._address.host:
             name = self._address.host.partition("%")[0]  # an IPv6 address without its zone
         if name is None and context.check_hostname:
@@ -222,7 +223,8 @@ class Handshake:
         try:
             return Tls(context, server_hostname=name)
         except TLSError as exc:  # a local error
-            raise NegotiationFailed("tls_v1", f"cannot start TLS with server_hostname={name!r}: {exc.detail}") from exc
+            reason = f"cannot start TLS with server_hostname={name!r}: {exc.detail}"
+            raise NegotiationFailed("tls_v1", reason, may_pass=callable(options.server_hostname)) from exc
 
     def _start_codec(self, upgrade: Upgrade) -> bytes:
         from gnsq_like.transport.compression import Deflate, Snappy
@@ -246,12 +248,13 @@ class Handshake:
             try:
                 secret = secret()
             except Exception as exc:
-                raise NegotiationFailed("auth", f"auth_secret() raised {type(exc).__name__}") from exc
+                raise NegotiationFailed("auth", f"auth_secret() raised {type(exc).__name__}", may_pass=True) from exc
             if not isinstance(secret, str):
-                raise NegotiationFailed("auth", f"auth_secret() returned {type(secret).__name__}, not str")
+                reason = f"auth_secret() returned {type(secret).__name__}, not str"
+                raise NegotiationFailed("auth", reason, may_pass=True)
             fault = secret_fault(secret)
             if fault is not None:
-                raise NegotiationFailed("auth", f"auth_secret() returned an invalid secret: {fault}")
+                raise NegotiationFailed("auth", f"auth_secret() returned an invalid secret: {fault}", may_pass=True)
         if secret is None:
             raise NegotiationFailed("auth", "nsqd requires a secret; set auth_secret=")
         name = str(self._address)

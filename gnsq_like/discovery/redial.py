@@ -8,7 +8,9 @@ counts as a failure, because the next one would probably end as soon.
 One that discovery found is dialled again only when a round that began after the loss lists it: somebody may have
 deleted the topic, and SUB would create it again.
 
-Refusals that a retry cannot cure are reported once; if every known nsqd refuses that way, this is reported too.
+Refusals that a retry cannot cure are reported once; if every known nsqd refuses that way, this is reported too. Once
+there was a connection, only those count that cannot end by themselves (``errors.is_incurable``): a certificate or a
+secret may be renewed a minute late.
 """
 
 from __future__ import annotations
@@ -126,10 +128,12 @@ class Lost(Generic[_A]):
 class _Dialled(Tries):
     """What a Redialer knows of one address."""
 
-    __slots__ = ("pause", "since", "trying")
+    __slots__ = ("may_pass", "pause", "since", "trying")
 
     def __init__(self) -> None:
         super().__init__()
+        #: Whether the last failure is curable once there was a connection.
+        self.may_pass = False
         #: The greenlet that tries; and while it waits for the next try, what ends the wait.
         self.trying: gevent.Greenlet | None = None
         self.pause: PendingReply | None = None
@@ -178,6 +182,7 @@ class Redialer(Generic[_A]):
         self._lost: Lost[_A] = Lost(delays.RELIST_AFTER, clock)
         #: Those known, connected or being tried.
         self._table: defaultdict[_A, _Dialled] = defaultdict(_Dialled)
+        self._has_connected = False
         self._stopped = False
 
     @property
@@ -285,6 +290,7 @@ class Redialer(Generic[_A]):
                     dialled.refused = False
                     # If it was already lost again, lost() left it to this greenlet.
                     if self._is_connected(address):
+                        self._has_connected = True
                         dialled.since = self._clock()
                         self._lost.discard(address)
                         return
@@ -319,10 +325,15 @@ class Redialer(Generic[_A]):
             return ConnectionFailed.unexpected(str(address), exc)
 
     def _failed(self, address: _A, dialled: _Dialled, error: NSQError) -> None:
+        dialled.may_pass = not is_incurable(error, connected_before=True)
         if dialled.failed(error):
             self._on_failure(str(address), error)
-        if dialled.refused and self.surveyed and all(self._table[each].refused for each in self.known):
+        known = (self._table[each] for each in self.known)
+        if self.surveyed and self._is_hopeless(dialled) and all(map(self._is_hopeless, known)):
             self._stopped = self._on_hopeless(error)
+
+    def _is_hopeless(self, dialled: _Dialled) -> bool:
+        return dialled.refused and not (dialled.may_pass and self._has_connected)
 
     def _delay(self, dialled: _Dialled, longest: float) -> float:
         """Delay the next try; returns the seconds."""

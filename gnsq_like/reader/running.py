@@ -197,10 +197,6 @@ class Subscriptions:
         """Every known nsqd refuses in a way that a retry cannot cure. Returns whether this gives up."""
         if self.table:
             return False
-        answer = error.__cause__
-        if self._were_connected and isinstance(answer, NsqdError) and answer.code == "E_AUTH_FAILED":
-            # nsqd sends this for a wrong secret and for an unreachable auth server; this secret was accepted before.
-            return False
         self._give_up(error)
         return True
 

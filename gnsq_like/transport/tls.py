@@ -225,7 +225,7 @@ def _context(
             what = f"tls_cert={cert!r}, tls_key={key!r}"
             context.load_cert_chain(cert, key, _no_password)
     except (OSError, ValueError) as exc:
-        raise NegotiationFailed("tls_v1", f"cannot use {what}: {_words(exc)}") from exc
+        raise NegotiationFailed("tls_v1", f"cannot use {what}: {_words(exc)}", may_pass=True) from exc
     return context
 
 

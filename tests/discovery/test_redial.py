@@ -10,7 +10,7 @@ import pytest
 
 from gnsq_like.addresses import Address, parse_address
 from gnsq_like.discovery.redial import LASTING, Redialer
-from gnsq_like.errors import ConnectionFailed, NSQError
+from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NSQError, TLSError
 from gnsq_like.policy.delays import RELIST_AFTER, SEARCH_CLOSE
 from tests.support import hub_errors
 from tests.support.daemons import wait_for
@@ -34,6 +34,8 @@ class Scene:
         self.trying: Any = None
         #: The next tries raise these, or return them.
         self.faults: list[BaseException] = []
+        #: What each of these addresses answers to every try.
+        self.refusals: dict[Address, NSQError] = {}
         self.failures: list[Any] = []
         self.redialer = Redialer(
             fixed,
@@ -54,6 +56,8 @@ class Scene:
             if isinstance(fault, NSQError):
                 return fault
             raise fault
+        if address in self.refusals:
+            return self.refusals[address]
         self.connected.add(address)
         return None
 
@@ -210,6 +214,57 @@ def test_an_address_whose_try_has_ended_is_tried_again_at_the_next_look() -> Non
     scene.wait_until_connected()
     scene.redialer.look()
     assert not scene.redialer._trying
+
+
+OTHER = parse_address("127.0.0.1:4152")
+
+
+def refusal(cause: Exception) -> ConnectionFailed:
+    error = ConnectionFailed("meant", str(ADDRESS))
+    error.__cause__ = cause
+    return error
+
+
+EXPIRED = refusal(TLSError("expired", "yesterday"))
+NO_TLS = refusal(NegotiationFailed("tls_v1", "not offered"))
+
+
+@pytest.mark.parametrize("error", [EXPIRED, NO_TLS])
+def test_refusals_without_a_connection_before_end_it(error: NSQError) -> None:
+    scene = Scene()
+    scene.faults = [error]
+    scene.list(ADDRESS)
+    wait_for(lambda: scene.failures == [(str(ADDRESS), error), error])
+
+
+def test_refusals_after_a_connection_end_it_only_if_none_of_them_may_pass() -> None:
+    scene = Scene(ADDRESS, OTHER)
+    scene.redialer.start()
+    wait_for(lambda: len(scene.connected) == 2)
+    scene.refusals = {ADDRESS: EXPIRED, OTHER: NO_TLS}
+    for address in (ADDRESS, OTHER):
+        scene.connected.remove(address)
+        scene.redialer.lost(address)
+    wait_for(lambda: len(scene.failures) == 2)
+    tries = scene.tries
+    wait_for(lambda: scene.tries >= tries + 4)  # whichever comes last
+    assert set(scene.failures) == {(str(ADDRESS), EXPIRED), (str(OTHER), NO_TLS)}
+    scene.refusals[ADDRESS] = NO_TLS
+    wait_for(lambda: NO_TLS in scene.failures)
+
+
+def test_a_connection_before_counts_for_an_nsqd_that_comes_later() -> None:
+    """The first one is replaced, and the new one's certificate is not valid yet."""
+    scene = Scene()
+    scene.list(ADDRESS)
+    scene.wait_until_connected()
+    scene.connected.clear()
+    scene.redialer.forget([ADDRESS])
+    scene.list()
+    scene.faults = [EXPIRED]
+    scene.list(OTHER)
+    wait_for(lambda: OTHER in scene.connected)
+    assert scene.failures == [(str(OTHER), EXPIRED)]
 
 
 def test_a_stop_ends_all_tries() -> None:
