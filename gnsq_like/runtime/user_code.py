@@ -1,8 +1,9 @@
 """Code of the user: whether it can do its work when it is called, and what it raises.
 
 Everything here is blocking-style. Calling an ``async def`` function, or one with ``yield``, runs none of it: it returns
-a coroutine or a generator at once, and the work would seem to be done. So a function is checked when it is given
-(:func:`check_callable`), and what it returns is looked at (:func:`undone`).
+a coroutine or a generator at once, and the work would seem to be done; so it would if a function returned a Task or a
+Future. So a function is checked when it is given (:func:`check_callable`), and what it returns is looked at
+(:func:`undone`).
 
 ENDS are the exceptions that end a greenlet or the program, and say nothing about the code they pass through. Everything
 else that a user's function raises is a fault of it, also where it is no Exception: gevent.Timeout,
@@ -21,7 +22,7 @@ import inspect
 import logging
 import sys
 import traceback
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -106,11 +107,14 @@ def _signature_fault(function: Callable[..., object], arguments: int) -> str | N
 
 def undone(result: object) -> str | None:
     """Why the call that returned ``result`` did not do its work, or None. Closes a coroutine or generator."""
-    if result is None or not isinstance(result, Coroutine | Generator | AsyncGenerator):
+    if result is None or not isinstance(result, Awaitable | Generator | AsyncGenerator):
         return None
+    kind = type(result).__name__
+    if not isinstance(result, Coroutine | Generator | AsyncGenerator):
+        return f"it returned an awaitable, of type {kind}, which nothing awaits; {_ADVICE}"
     if not isinstance(result, AsyncGenerator):
         result.close()  # a coroutine that is merely dropped gives a RuntimeWarning; an async generator does not
-    return f"it returned a {type(result).__name__}, {getattr(result, '__name__', '?')}, which nothing runs; {_ADVICE}"
+    return f"it returned a {kind}, {getattr(result, '__name__', '?')}, which nothing runs; {_ADVICE}"
 
 
 _PACKAGE = __name__.partition(".")[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gevent
@@ -253,16 +253,32 @@ def test_a_handler_that_nothing_runs_is_refused(form):
         reading_form(asynchronous)
 
 
+class Later:
+    """As a Future or a Task: its result comes later, if anything awaits it."""
+
+    def __init__(self, _: object) -> None: ...
+
+    def __await__(self) -> Iterator[None]:
+        raise AssertionError("nothing awaits it")
+
+
 @pytest.mark.parametrize("form", FORMS)
-def test_a_handler_that_returns_a_coroutine_has_failed(nsqd, form, caplog):
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (seemingly_blocking, "it returned a coroutine, asynchronous, which nothing runs"),
+        (Later, "it returned an awaitable, of type Later, which nothing awaits"),
+    ],
+)
+def test_a_handler_that_returns_what_is_not_awaited_has_failed(nsqd, form, function, text, caplog):
     """A decorator may hide that the function below is asynchronous. A coroutine that is not closed gives a warning."""
-    handler, options = FORMS[form](seemingly_blocking)
+    handler, options = FORMS[form](function)
     with reading([nsqd], handler, **options):
         peer = serve(nsqd)
         peer.messages(ID % 1, attempts=2)
         assert until(peer, b"REQ")[-1] == b"REQ " + ID % 1 + b" 180000"
         gevent.spawn(answer_cls, peer)
-    assert "it returned a coroutine, asynchronous, which nothing runs" in caplog.text
+    assert text in caplog.text
 
 
 #: Forms of a handler that notes what it gets, and iteration.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
 import logging
@@ -9,9 +10,10 @@ import re
 import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -152,7 +154,14 @@ def test_what_nothing_has_run_is_noticed_and_closed(function: Callable[[object],
     assert function.__name__ in fault
 
 
-@pytest.mark.parametrize("result", [None, True, 0, "text", [1], iter([1]), Mock(), open])
+def test_a_future_is_not_what_it_will_bring() -> None:
+    with closing(asyncio.new_event_loop()) as loop:
+        fault = undone(loop.create_future())
+    assert fault is not None
+    assert "awaitable, of type Future" in fault
+
+
+@pytest.mark.parametrize("result", [None, True, 0, "text", [1], iter([1]), Mock(), MagicMock(), open])
 def test_any_other_result_is_one(result: object) -> None:
     assert undone(result) is None
 
