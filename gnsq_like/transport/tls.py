@@ -194,7 +194,9 @@ def client_context(root_ca_file: str | None, cert: str | None, key: str | None, 
     :param verify: whether the peer's certificate and name are checked
     :raises NegotiationFailed: when a file cannot be read or used
     """
-    return _context(root_ca_file, cert, key, verify, tuple(map(_stamp, (root_ca_file, cert, key))))
+    # The system's directory of certificates needs no stamp: OpenSSL looks in it at each handshake.
+    trusted = root_ca_file or ssl.get_default_verify_paths().cafile
+    return _context(root_ca_file, cert, key, verify, tuple(map(_stamp, (trusted, cert, key))))
 
 
 def _stamp(path: str | None) -> tuple[int, int]:

@@ -236,6 +236,20 @@ def test_one_context_for_the_same_files_until_one_changes(tmp_path: Path) -> Non
         renewed = again
 
 
+def test_the_systems_certificates_are_read_again_when_they_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    client, server = pair(client=options_context(None, None, None, True))
+    with pytest.raises(TLSError, match="issuer is unknown"):
+        shake_hands(client, server)
+    write_ca(tmp_path)
+    context = options_context(None, None, None, True)
+    client, server = pair(client=context)
+    shake_hands(client, server)
+    assert options_context(None, None, None, True) is context
+
+
 def test_an_encrypted_key_is_an_error_and_no_question_on_the_terminal(tmp_path: Path) -> None:
     cert, key_file = write_certificate(tmp_path)
     key = serialization.load_pem_private_key(Path(key_file).read_bytes(), None)
