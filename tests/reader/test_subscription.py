@@ -9,12 +9,11 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from gnsq_like import Batch, Message, Reader
+from gnsq_like import Batch, Message
 from gnsq_like.errors import NsqdError, NSQError
-from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.wire.frames import encode_messages
 from tests.simulation import Cluster, simulated
-from tests.support.daemons import running_nsqd, wait_for
+from tests.support.daemons import wait_for
 from tests.support.hub import in_plain_thread, settle
 from tests.support.peer import OK, ScriptedNsqd, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
@@ -126,33 +125,15 @@ def test_the_round_trip_is_the_shorter_of_two(nsqd: ScriptedNsqd) -> None:
         assert running is not None
         wait_for(lambda: reader.stats()["connections"])
         [subscription] = running.flow.subscriptions
-        assert subscription.charge.round_trip == subscription.connection.round_trip
+        assert subscription.line.round_trip.seconds == subscription.connection.round_trip
         gevent.spawn(answer_cls, peer)
 
 
-@pytest.mark.parametrize("deflate", [False, True])
-def test_larger_bursts_are_waited_for_where_nsqd_deflates(deflate: bool) -> None:
-    with (
-        running_nsqd() as nsqd,
-        Reader(
-            "t", "c", print, nsqd_tcp_addresses=[nsqd.tcp_address], deflate=deflate, output_buffer_timeout=10
-        ) as reader,
-    ):
-        wait_for(lambda: reader.stats()["connections"])
-        assert reader._running is not None
-        [subscription] = reader._running.flow.subscriptions
-        assert isinstance(subscription.level, AdaptiveRdy)
-        assert subscription.level.deflated is deflate
-
-
 def test_rdy_is_the_share_where_nsqds_ticker_fires_within_some_round_trips(nsqd: ScriptedNsqd) -> None:
-    with reading([nsqd], max_in_flight=8) as reader:
+    with reading([nsqd], max_in_flight=8):
         peer = nsqd.accept()
         peer.subscribe(output_buffer_timeout=0)
         until(peer, b"RDY 8")
-        assert reader._running is not None
-        [subscription] = reader._running.flow.subscriptions
-        assert not isinstance(subscription.level, AdaptiveRdy)
         gevent.spawn(answer_cls, peer)
 
 

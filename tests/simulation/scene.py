@@ -27,8 +27,7 @@ from typing import Any
 import gevent
 
 from gnsq_like import Message, Reader, Requeue
-from gnsq_like.policy import rdy
-from gnsq_like.reader import flow_control
+from gnsq_like.policy.places import Places
 from tests.simulation import simulated
 from tests.simulation.cluster import Cluster, Daemon
 
@@ -93,9 +92,11 @@ class Nsqd:
 
     @property
     def held(self) -> int:
-        """``used``, without the messages whose answers are on their way."""
+        """What it may have delivered unanswered; answers, and a lower RDY before them, count once they are sent."""
         on_its_way = max(0, self.answered - (self.sent - self.in_flight))
-        return max(self.rdy, self.in_flight - on_its_way)
+        connection = self._scene.reader.stats()["connections"].get(self.address, {"rdy": 0})
+        unread = self.rdy - on_its_way if self.in_flight < self.rdy else 0
+        return max(min(self.rdy, connection["rdy"]), self.in_flight - on_its_way, unread)
 
     def _sent(self) -> int:
         # What has left the queues; requeued messages leave them again.
@@ -388,12 +389,12 @@ class Scene:
 
 def counted_plans() -> Callable[[], int]:
     """Count the plans from now on."""
-    count, plan = 0, rdy.plan
+    count, plan = 0, Places.plan
 
-    def counting(*arguments: object, **keywords: object) -> object:
+    def counting(*arguments: Any) -> Any:
         nonlocal count
         count += 1
-        return plan(*arguments, **keywords)  # type: ignore[arg-type]
+        return plan(*arguments)
 
-    vars(flow_control)["plan"] = counting  # this process ends with the test
+    Places.plan = counting  # type: ignore[method-assign,assignment]  # this process ends with the test
     return lambda: count

@@ -55,9 +55,9 @@ def test_a_backlog_comes_at_the_rate(cluster: Cluster, rate: float, nsqds: int) 
 @pytest.mark.parametrize(("rate", "nsqds"), [(1, 4), (100, 4), (200, 30)])
 @scenario
 def test_one_busy_nsqd_of_several_gets_the_rate(cluster: Cluster, rate: int, nsqds: int) -> None:
-    scene = Limited(cluster, rate, [10 * rate + 50, *[0] * (nsqds - 1)])
-    began = scene.now + 3.0
-    scene.run(8.0)
+    scene = Limited(cluster, rate, [14 * rate + 50, *[0] * (nsqds - 1)])
+    began = scene.now + 7.0  # then each connection had its first RDY, of which a few a second may be sent
+    scene.run(12.0)
     scene.check()
     assert scene.rate_since(began) == pytest.approx(rate, rel=0.1, abs=0.4)
 
