@@ -12,14 +12,15 @@ gone, or its nsqlookupd may have lost its memory in a restart. The connection is
 the nsqd itself is listed without the topic, in two rounds in a row that every nsqlookupd answered: nsqds register their
 topics one after the other.
 
-An nsqd that was lost is asked itself whether it has the topic, before it is dialled again. nsqlookupd may be wrong for
-good: an nsqd that registers with a restarted nsqlookupd while it deletes a topic registers the topic, and loses the
-command that would take it back.
+An nsqd that was lost, or is being tried, is asked itself whether it has the topic. nsqlookupd may be wrong for good: an
+nsqd that registers with a restarted nsqlookupd while it deletes a topic registers the topic, and loses the command that
+would take it back.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -275,28 +276,31 @@ class TopicSearch:
 
     :param topics: names, or a pattern that is searched for in names
     :param options: whether there is an ``address_map``
-    :param on_found: called with (targets, complete, began), see ``AllNsqds.report``
+    :param on_found: called with (targets, complete, began, answered), see ``AllNsqds.report``; answered is when the
+        first nsqlookupd answered in this round, or now, if none did: nsqds are asked after that
     :param on_gone: called after a complete round with the targets of ``connected`` that are certainly gone
     :param connected: returns the targets to which there are connections
-    :param is_lost: whether the connection to a target was lost, and it was not found since
+    :param is_doubtful: whether a target was found before, and is not connected
     """
 
     def __init__(
         self,
         topics: Sequence[str] | re.Pattern[str],
         options: DiscoveryOptions,
-        on_found: Callable[[list[Target], bool, float], float | None],
+        on_found: Callable[[list[Target], bool, float, float], float | None],
         *,
         on_gone: Callable[[list[Target]], object],
         connected: Callable[[], Iterable[Target]],
-        is_lost: Callable[[Target], bool],
+        is_doubtful: Callable[[Target], bool],
     ) -> None:
         self._topics = topics
         self._options = options
         self._on_found = on_found
         self._on_gone = on_gone
         self._connected = connected
-        self._is_lost = is_lost
+        self._is_doubtful = is_doubtful
+        #: When an nsqlookupd first answered in this round; inf before.
+        self._answered = math.inf
         #: Missing in the last round of those that count.
         self._missing: set[Target] = set()
 
@@ -308,6 +312,7 @@ class TopicSearch:
             for topic in self._topics:
                 producers = client.lookup(topic, missing_ok=True).producers
                 found += [replace(node, topics=(topic,)) for node in producers]
+        self._answered = min(self._answered, monotonic())
         asked = [gevent.spawn(self._without_deleted, node) for node in found]
         try:
             return [greenlet.get() for greenlet in gevent.iwait(asked)]
@@ -315,22 +320,23 @@ class TopicSearch:
             gevent.killall(asked, block=False)
 
     def _without_deleted(self, node: NsqdNode) -> NsqdNode:
-        """Without the topics that this nsqd has no longer, of those whose connections were lost. May switch."""
+        """Without the topics that this nsqd has no longer, of those that are doubtful. May switch."""
         if self._options.address_map is not None:
             return node  # its HTTP API is elsewhere, too
         try:
             address = parse_address(node.tcp_address)
         except InvalidAddress:
             return node  # is reported later
-        lost = [topic for topic in node.topics if self._is_lost(Target(address, topic))]
-        if not lost:
+        doubtful = [topic for topic in node.topics if self._is_doubtful(Target(address, topic))]
+        if not doubtful:
             return node
         try:
             with NsqdHTTPClient(node.http_address, timeout=_NSQD_TIMEOUT) as nsqd:
-                stats = nsqd.stats(lost[0] if len(lost) == 1 else None, include_clients=False, include_mem=False)
+                only = doubtful[0] if len(doubtful) == 1 else None
+                stats = nsqd.stats(only, include_clients=False, include_mem=False)
         except (HTTPError, InvalidAddress):
             return node
-        deleted = set(lost).difference(topic["topic_name"] for topic in stats["topics"])
+        deleted = set(doubtful).difference(topic["topic_name"] for topic in stats["topics"])
         return replace(node, topics=tuple(topic for topic in node.topics if topic not in deleted))
 
     @staticmethod
@@ -345,7 +351,9 @@ class TopicSearch:
         self, nodes: Mapping[Address, NsqdNode], began: float, *, complete: bool, all_answered: bool
     ) -> float | None:
         targets = [Target(address, topic) for address, node in nodes.items() for topic in node.topics]
-        lost_at = self._on_found(targets, complete, began)
+        lost_at = self._on_found(targets, complete, began, min(self._answered, monotonic()))
+        if complete:
+            self._answered = math.inf
         if all_answered and isinstance(self._topics, re.Pattern):
             self._look_for_gone(targets, nodes)
         return lost_at

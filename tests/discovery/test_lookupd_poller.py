@@ -423,10 +423,10 @@ class Rounds:
             search = TopicSearch(
                 re.compile("^t"),
                 options,
-                lambda targets, complete, _: self.found.append((targets, complete)),
+                lambda targets, complete, *_: self.found.append((targets, complete)),
                 on_gone=self.gone.extend,
                 connected=lambda: [target for target in self.connected if target not in self.gone],
-                is_lost=self.lost.__contains__,
+                is_doubtful=self.lost.__contains__,
             )
             clients = make_clients([lookupd.address for lookupd in self.lookupds], options)
             poller = LookupdPoller(clients, options, search, lambda url, error: self.errors.append(url))

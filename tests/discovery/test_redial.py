@@ -30,6 +30,9 @@ class Scene:
         self.now = 1000.0
         self.connected: set[Address] = set()
         self.tries = 0
+        #: How often discovery was asked, and whether that lists the address.
+        self.asked = 0
+        self.answers = False
         #: The greenlet that makes them.
         self.trying: Any = None
         #: The next tries raise these, or return them.
@@ -39,6 +42,7 @@ class Scene:
             fixed,
             connect=self.connect,
             is_connected=self.connected.__contains__,
+            ask=self.ask,
             on_failure=lambda *failure: self.failures.append(failure),
             on_hopeless=self.give_up,
             max_redial_delay=longest,
@@ -49,6 +53,7 @@ class Scene:
     def connect(self, address: Address) -> NSQError | None:
         self.tries += 1
         self.trying = gevent.getcurrent()
+        self.now += 0.001
         if self.faults:
             fault = self.faults.pop(0)
             if isinstance(fault, NSQError):
@@ -57,18 +62,23 @@ class Scene:
         self.connected.add(address)
         return None
 
+    def ask(self) -> None:
+        self.asked += 1
+        if self.answers:
+            gevent.spawn(self.list, ADDRESS)
+
     def give_up(self, error: NSQError) -> bool:
         self.failures.append(error)
         return True
 
-    def lose(self, after: float) -> bool:
+    def lose(self, after: float) -> None:
         self.now += after
         self.connected.remove(ADDRESS)
-        return self.redialer.lost(ADDRESS)
+        self.redialer.lost(ADDRESS)
 
     def list(self, *addresses: Address, ago: float = 0.0, complete: bool = True) -> float | None:
         """A round of discovery finds these, that began so long ago."""
-        lost_at = self.redialer.found(addresses, complete, self.now - ago)
+        lost_at = self.redialer.found(addresses, complete, self.now - ago, self.now)
         settle()
         return lost_at
 
@@ -83,17 +93,21 @@ def test_an_nsqd_is_tried_until_it_accepts(fixed: bool) -> None:
     if fixed:
         scene.redialer.start()
     else:
+        scene.answers = True
         scene.list(ADDRESS)
     scene.wait_until_connected()
     assert scene.tries == 6
     assert len(scene.failures) == 5
+    assert scene.asked == (0 if fixed else 5), "one round for each retry"
 
 
 def test_an_nsqd_that_discovery_found_is_tried_as_long_as_it_is_listed() -> None:
     scene = Scene()
     scene.faults = [ConnectionFailed("meant", str(ADDRESS)) for _ in range(1000)]
+    scene.answers = True
     scene.list(ADDRESS)
     wait_for(lambda: len(scene.failures) >= 3)
+    scene.answers = False
     scene.list()
     wait_for(lambda: not scene.redialer._trying)
     tries = scene.tries
@@ -108,7 +122,8 @@ def test_a_lost_nsqd_is_tried_only_when_a_round_that_began_later_lists_it() -> N
     scene = Scene()
     scene.list(ADDRESS)
     scene.wait_until_connected()
-    assert scene.lose(after=LASTING), "discovery should be asked whether it is still there"
+    scene.lose(after=LASTING)
+    assert scene.asked == 1, "whether it is still there"
     lost_at = scene.now
     for complete in (True, False):
         # One that was under way, and one that began before all nsqlookupds had heard of a deletion.
@@ -173,8 +188,9 @@ def test_a_fixed_nsqd_needs_no_discovery_when_it_is_lost() -> None:
     scene = Scene(ADDRESS)
     scene.redialer.start()
     scene.wait_until_connected()
-    assert not scene.lose(after=0.0)
+    scene.lose(after=0.0)
     scene.wait_until_connected()
+    assert scene.asked == 0
 
 
 def test_connections_that_do_not_last_are_failures_and_one_that_lasted_clears_them() -> None:
@@ -194,6 +210,7 @@ def test_an_address_is_tried_again_whatever_a_try_raises(fault: BaseException) -
     """For instance in a function that returns the auth_secret."""
     scene = Scene()
     scene.faults = [fault]
+    scene.answers = True
     scene.list(ADDRESS)
     scene.wait_until_connected()
     [(address, error)] = scene.failures
@@ -203,6 +220,7 @@ def test_an_address_is_tried_again_whatever_a_try_raises(fault: BaseException) -
 def test_an_address_whose_try_has_ended_is_tried_again_at_the_next_look() -> None:
     scene = Scene(longest=1000.0)
     scene.faults = [ConnectionFailed("meant", str(ADDRESS))]
+    scene.answers = True
     scene.list(ADDRESS)
     with hub_errors.expected("RuntimeError"):
         scene.trying.kill(RuntimeError("raised by a signal handler"))
