@@ -157,11 +157,6 @@ class Timer:
             self._timer.close()
             self._timer = None
 
-    def look(self) -> None:
-        """Call now, if a signal handler that raised has kept gevent from it. In the hub; never switches."""
-        if self._timer is not None and self.due is None:
-            self._fire()
-
     def _fire(self) -> None:
         self.late = time.monotonic() - self._due
         self.cancel()
