@@ -280,8 +280,14 @@ class Driver:
         now = int(self._clock() * 1e6)  # for a batch that an older version has planned
         with suppress(HTTPError):  # tasks find out whether an nsqd is there
             self._prepare()
+        connected = any(log.has_received for log in self._logs.values())
         parts = [
-            replace(part, seen_us=last.at_us or now, http=self._daemons.http_url(part.address))
+            replace(
+                part,
+                seen_us=last.at_us or now,
+                http=self._daemons.http_url(part.address),
+                connected_before=connected,
+            )
             for of, offset in last.logs.items()
             for part in self._log(of).parts(first.logs.get(of), offset)
         ]

@@ -104,7 +104,7 @@ class StreamReceiver:
 
         :raises Fenced: the batch is finished without this attempt
         :raises DataLost: something is missing from the stage
-        :raises ConnectionFailed: nsqd refuses an option of the connection
+        :raises ConnectionFailed: an option of the connection is wrong (``errors.is_incurable``)
         """
         self._fill()
         if self._options.dedupe_within:
@@ -133,7 +133,7 @@ class StreamReceiver:
             connection.subscribe(*self._part.of)
         except NSQError as exc:
             connection.close()
-            if is_incurable(exc):
+            if is_incurable(exc, self._part.connected_before):
                 raise
             # Nothing is lost: the messages stay in nsqd, for a later batch.
             logger.warning("%s: %s; the batch continues without it", self._log, exc)
@@ -324,7 +324,7 @@ def read_part(
     :raises StagingError: the staging location does not have the log here
     :raises DataLost: something is missing from it
     :raises Fenced: the batch is finished, so its rows are not needed any more
-    :raises ConnectionFailed: nsqd refuses an option of the connection
+    :raises ConnectionFailed: an option of the connection is wrong (``errors.is_incurable``)
     """
     log = StagingLog(open_store(options.staging_location, options.storage), base_of(*part.of), part.log)
     if not log.exists():

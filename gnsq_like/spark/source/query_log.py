@@ -42,6 +42,10 @@ class QueryLog:
         self._is_converted = False
         #: Whether the log may have a batch that was planned and is not in Spark's log.
         self._may_resume = True
+        #: The first batch that this process has planned; None before that.
+        self._first_planned: int | None = None
+        #: Whether one of these has got messages.
+        self.has_received = False
 
     def _log(self, log_id: str) -> StagingLog:
         return StagingLog(self._store, self._base, log_id)
@@ -110,6 +114,8 @@ class QueryLog:
     def plan(self, start: Offset, shares: Mapping[str, Share]) -> Offset:
         """Write the plan of the next batch into the log; returns the one that is there."""
         offset = Offset(start.log, start.batch + 1, shares)
+        if self._first_planned is None:
+            self._first_planned = offset.batch
         log = self._log(offset.log)
         if offset.batch == 1:
             log.create()
@@ -171,8 +177,9 @@ class QueryLog:
         batches = [batch for batch in log.batches() if batch <= end.batch]
         for batch in batches:
             if batch > finished:
+                is_own = self._first_planned is not None and batch >= self._first_planned
                 for staged in log.batch_parts(batch):
-                    log.seal_staged(staged)
+                    self.has_received |= log.seal_staged(staged).taken > 0 and is_own
                     if self._options.dedupe_within:
                         index.remember(log, staged, time.time())
                     index.remember_unsure(log, staged, time.time())

@@ -112,6 +112,8 @@ class Part:
     seen_us: int = 0
     #: The URL of the nsqd's HTTP API; "" if it is not known.
     http: str = ""
+    #: Whether an earlier batch of this run has got messages, so that the connections' options were right then.
+    connected_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)

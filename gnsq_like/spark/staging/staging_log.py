@@ -156,14 +156,16 @@ class StagingLog:
         except DamagedRecord:
             return None
 
-    def seal_staged(self, part: StagedPart) -> None:
+    def seal_staged(self, part: StagedPart) -> End:
         """Make sure that a part has its END: a task that Spark stopped, or never began, may not have written it."""
-        if self.end_of(part) is not None:
-            return
+        found = self.end_of(part)
+        if found is not None:
+            return found
         number = part.records[-1] + 1 if part.records else 0
         with suppress(Fenced):  # without a place, no task can publish there
             while not self.store.create(f"{part.place}/{number:06d}", encode_end(End(number, 0, "left"))):
                 number += 1
+        return End(number, 0, "left")
 
     def write_watermark(self, batch: int) -> None:
         """Note that Spark has finished this batch and all before it."""

@@ -23,6 +23,7 @@ from gnsq_like.spark.source.executor import StreamReceiver, read_part
 from gnsq_like.spark.staging.offsets import Part, TopicChannel
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of, staged_parts
 from gnsq_like.spark.staging.store import Fenced, PosixStore, Store, open_store
+from tests.support import certificates
 from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.spark_engine import PATIENT, Engine, once, publish, source_options
 from tests.support.spark_points import Reached, WatchedStore, watched_connection
@@ -287,6 +288,29 @@ def test_what_nsqd_refuses_fails_the_task(tmp_path: Path) -> None:
         _, [part] = query.plan()
         with pytest.raises(ConnectionFailed, match="timeout"):
             query.receiver(part).run()
+
+
+def test_a_certificate_that_is_wrong_for_a_while_costs_a_batch_its_share(tmp_path: Path) -> None:
+    cert, key = certificates.write_certificate(tmp_path)
+    root = certificates.write_ca(tmp_path, certificates.stranger())
+    with running_nsqd("process", tls_cert=cert, tls_key=key) as nsqd:
+        tls = {"nsq.tls_v1": "true", "nsq.tls_root_ca_file": root}
+        query = Query(nsqd, tmp_path, "wrong", 20, max_messages=10, **PATIENT, **tls)
+        end, [part] = query.plan()
+        # A new query has wrong options; it would wait for ever.
+        with pytest.raises(ConnectionFailed, match="certificate"):
+            query.receiver(part).run()
+        certificates.write_ca(tmp_path)
+        bodies = query.rows_of(part)
+        assert len(bodies) == 10
+
+        certificates.write_ca(tmp_path, certificates.stranger())
+        start, (end, [part]) = end, query.plan(end)
+        query.driver.commit(start)
+        [part] = query.driver.parts(start, end)
+        assert query.rows_of(part) == []
+        certificates.write_ca(tmp_path)
+        assert sorted(bodies + query.rest(end), key=int) == [str(number) for number in range(20)]
 
 
 def test_bytes_bound_a_part(nsqd: Running, tmp_path: Path) -> None:
