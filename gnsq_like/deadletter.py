@@ -1,4 +1,4 @@
-"""Ready-made ``on_giving_up`` handlers, for messages that failed too often.
+"""Ready-made ``on_giving_up`` handlers, for messages that failed in all permitted deliveries.
 
 ::
 
@@ -7,11 +7,12 @@
     Reader("clicks", "archive", handler, on_giving_up=deadletter.ToLog())
 
 Each is called with the message. When it returns, the message has been stored, and the Reader finishes it. When it
-raises (nsqd unreachable, disk full), the Reader requeues the message without backoff and reports the error, so nothing
-is lost. A message is stored twice if its FIN does not reach nsqd.
+raises (nsqd unreachable, disk full), the Reader requeues the message and reports the error, so nothing is lost. A
+message is stored twice if its FIN does not reach nsqd.
 
-The body is stored unchanged. A topic stores nothing else of the message; with ``envelope=True``, a JSON object with the
-message's origin, attempts and times is stored instead, which :func:`open_envelope` reads.
+An *envelope* is stored, a JSON object with the body, the message's origin, attempts and times, and the error of the
+last delivery; :func:`open_envelope` reads it, and ``gnsq-like dlq`` and the admin show and replay it. With
+``envelope=False``, the body alone is stored.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from typing import Protocol
 from urllib.parse import quote
 
 from gnsq_like.durable_file import create_file
-from gnsq_like.errors import InvalidOption, UsageError
+from gnsq_like.errors import InvalidBody, InvalidOption, PublishRefused, UsageError
 from gnsq_like.reader.message import Message
 from gnsq_like.runtime.thread_pool import call_in_thread
+from gnsq_like.runtime.user_code import in_one_line, place_of, summary, text_of, type_of
 from gnsq_like.wire.names import encode_topic
 
 __all__ = ["DeadLetter", "ToDirectory", "ToLog", "ToTopic", "make_envelope", "open_envelope", "pack_envelope"]
@@ -45,6 +47,8 @@ logger = logging.getLogger(__name__)
 _ADDRESS_LENGTH = 80
 #: Files of one name; more are an error.
 _MOST_COPIES = 1000
+#: Fields that an envelope leaves out if they are empty.
+_OPTIONAL = ("reason", "error_type", "error_text", "error_place")
 
 
 class Publishes(Protocol):
@@ -68,16 +72,21 @@ class DeadLetter:
     #: Time of giving up, in ns since the epoch.
     given_up_ns: int
     body: bytes
-    #: Why it was given up, if known.
+    #: Why it was given up, in one line.
     reason: str = ""
+    #: The exception of the last delivery: its type, its text, and the line that it was raised at or came through.
+    error_type: str = ""
+    error_text: str = ""
+    error_place: str = ""
 
 
 def make_envelope(message: Message, reason: str = "") -> bytes:
     """A message as an envelope; see :func:`pack_envelope`.
 
-    :param reason: why it is a dead letter, as ``gnsq-like dlq list`` shows it. A Reader that gives up a message
-        does not know it: the failures were earlier deliveries, perhaps in another process
+    :param reason: why it is a dead letter, as ``gnsq-like dlq list`` shows it; type and text of ``message.failure`` if
+        it is empty
     """
+    error = message.failure
     return pack_envelope(
         DeadLetter(
             topic=message.topic,
@@ -88,7 +97,10 @@ def make_envelope(message: Message, reason: str = "") -> bytes:
             timestamp_ns=message.timestamp_ns,
             given_up_ns=time.time_ns(),
             body=message.body,
-            reason=reason,
+            reason=reason or ("" if error is None else summary(error)),
+            error_type="" if error is None else type_of(error),
+            error_text="" if error is None else text_of(error),
+            error_place="" if error is None else place_of(error),
         )
     )
 
@@ -97,13 +109,11 @@ def pack_envelope(letter: DeadLetter) -> bytes:
     """Encode a dead letter as one JSON object.
 
     If the body is UTF-8 and that form is no longer, the object has it as ``body``, otherwise as ``body_base64``. An
-    empty ``reason`` is left out.
+    empty reason or error is left out.
     """
-    fields: dict[str, object] = {each.name: getattr(letter, each.name) for each in dataclasses.fields(letter)}
-    body = letter.body
-    del fields["body"]
-    if not letter.reason:
-        del fields["reason"]
+    fields = {each.name: getattr(letter, each.name) for each in dataclasses.fields(letter)}
+    body = fields.pop("body")
+    fields = {name: value for name, value in fields.items() if value or name not in _OPTIONAL}
     coded = base64.b64encode(body).decode("ascii")
     fields["body_base64"] = coded
     with contextlib.suppress(UnicodeDecodeError):
@@ -135,13 +145,13 @@ class ToTopic:
 
     :param producer: a :class:`Producer`, or an object with its ``publish``
     :param topic: the topic, or a function of the message that returns it
-    :param envelope: whether to publish :func:`make_envelope` instead of the body; it is larger by up to a third and
-        about 300 bytes, and must not exceed nsqd's max-msg-size
+    :param envelope: whether to publish :func:`make_envelope` instead of the body alone. It is larger by up to a third
+        and about 2 kB; if nsqd refuses it for its size, the body alone is published
     :raises InvalidName: if nsqd would refuse the topic
     :raises InvalidOption: if the producer cannot publish
     """
 
-    def __init__(self, producer: Publishes, topic: str | Callable[[Message], str], *, envelope: bool = False) -> None:
+    def __init__(self, producer: Publishes, topic: str | Callable[[Message], str], *, envelope: bool = True) -> None:
         if not callable(getattr(producer, "publish", None)):
             raise InvalidOption("producer", producer, "it must be a Producer, or have its method publish")
         if not callable(topic):
@@ -159,7 +169,11 @@ class ToTopic:
         topic = self._topic(message) if callable(self._topic) else self._topic
         if topic == message.topic:
             raise UsageError(f"the message comes from topic {topic} itself and would loop for ever; use another topic")
-        self._producer.publish(topic, make_envelope(message) if self._envelope else message.body)
+        if self._envelope:
+            with contextlib.suppress(InvalidBody, PublishRefused):
+                self._producer.publish(topic, make_envelope(message))
+                return
+        self._producer.publish(topic, message.body)
 
 
 class ToDirectory:
@@ -172,10 +186,10 @@ class ToDirectory:
     Files are written in a thread, because a slow disk would block the hub.
 
     :param path: an existing directory
-    :param envelope: whether to write :func:`make_envelope` instead of the body
+    :param envelope: whether to write :func:`make_envelope` instead of the body alone
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, envelope: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, envelope: bool = True) -> None:
         self._path = Path(path)
         self._envelope = envelope
 
@@ -243,13 +257,14 @@ class ToLog:
         body = message.body[: self._body_bytes]
         self._log.log(
             self._level,
-            "gave up message %s of %s/%s from %s after %d deliveries, published %.3f: %r%s",
+            "gave up message %s of %s/%s from %s at delivery %d, published %.3f: %s: %r%s",
             message.id,
             message.topic,
             message.channel,
             message.nsqd_address,
-            message.attempts - 1,
+            message.attempts,
             message.timestamp,
+            None if message.failure is None else in_one_line(message.failure),
             body,
             "" if len(body) == len(message.body) else f"... ({len(message.body)} bytes)",
         )

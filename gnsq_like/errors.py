@@ -490,6 +490,11 @@ class Requeue(Exception):
         self.delay = delay
         self.backoff = backoff
 
+    def __str__(self) -> str:
+        """For dead letters."""
+        delay = "the Reader's delay" if self.delay is None else f"a delay of {self.delay:g} s"
+        return f"the handler asked for another delivery after {delay}"
+
 
 def did_you_mean(name: object, known: Iterable[str], label: str = "{}") -> str:
     """The end of an error message, ``"; did you mean NAME?"``, or "" if no known name is similar.

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from gnsq_like import Message, Producer, Reader, deadletter
 from gnsq_like.deadletter import ToDirectory, ToLog, ToTopic, file_name, make_envelope, open_envelope
-from gnsq_like.errors import InvalidName, InvalidOption, NotSent, UsageError
+from gnsq_like.errors import InvalidName, InvalidOption, NotSent, PublishRefused, UsageError
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.files import files_no_larger_than
 from tests.support.messages import Source, make_message
+from tests.support.peer import PATIENCE
 from tests.support.reading import channel_stats, finished
 
 
@@ -64,11 +65,27 @@ def test_what_is_no_envelope_is_refused(data):
 
 def test_to_a_topic_as_it_is_or_in_an_envelope():
     published = Published()
-    ToTopic(published, "t.dead")(message(b"\x00\xff"))
-    ToTopic(published, lambda message: f"{message.topic}.{message.channel}.dead")(message())
-    ToTopic(published, "t.dead", envelope=True)(message(b"text"))
+    ToTopic(published, "t.dead", envelope=False)(message(b"\x00\xff"))
+    ToTopic(published, lambda message: f"{message.topic}.{message.channel}.dead", envelope=False)(message())
+    ToTopic(published, "t.dead")(message(b"text"))
     assert published[:2] == [("t.dead", b"\x00\xff"), ("t.c.dead", b"body")]
     assert open_envelope(published[2][1]).body == b"text"
+
+
+@pytest.mark.parametrize("size", [600, 900])
+def test_an_envelope_that_is_too_large_for_nsqd_is_left_out(size):
+    with running_nsqd("ours", max_msg_size=700) as nsqd, Producer(nsqd.tcp_address) as producer:
+        bury = ToTopic(producer, "t.dead")
+        if size > 700:
+            with pytest.raises(PublishRefused):
+                bury(message(bytes(size)))
+        else:
+            bury(message(bytes(size)))
+            with Reader("t.dead", "c", nsqd_tcp_addresses=nsqd.tcp_address) as reader:
+                found = reader.get(timeout=PATIENCE)
+                assert found is not None
+                assert found.body == bytes(size)
+                found.finish()
 
 
 def test_a_topic_is_checked_at_once_and_must_not_be_the_messages_own():
@@ -86,7 +103,7 @@ def test_a_topic_is_checked_at_once_and_must_not_be_the_messages_own():
 
 
 def test_a_file_for_each_message_and_nothing_else(tmp_path):
-    bury = ToDirectory(tmp_path)
+    bury = ToDirectory(tmp_path, envelope=False)
     bury(message(b"one"))
     bury(message(b"two", b"fedcba9876543210"))
     bury(message(b"", b"0000000000000000"))
@@ -114,7 +131,7 @@ def test_nothing_is_overwritten_and_the_same_message_is_written_once(tmp_path, e
 
 
 def test_an_envelope_of_another_channel_is_another(tmp_path):
-    bury = ToDirectory(tmp_path, envelope=True)
+    bury = ToDirectory(tmp_path)
     (tmp_path / file_name(message())).write_bytes(b"what somebody else put there")
     bury(message(channel="a"))
     bury(message(channel="b"))
@@ -125,7 +142,7 @@ def test_an_envelope_of_another_channel_is_another(tmp_path):
 def test_a_name_that_is_only_a_link_is_not_followed(tmp_path):
     target = tmp_path / "elsewhere"
     (tmp_path / file_name(message())).symlink_to(target)
-    ToDirectory(tmp_path)(message())
+    ToDirectory(tmp_path, envelope=False)(message())
     assert not target.exists()
     assert (tmp_path / f"{file_name(message())}.2").read_bytes() == b"body"
 
@@ -158,7 +175,7 @@ def test_the_writing_blocks_no_greenlet(tmp_path):
     """What is there under the message's name is read first; this one is read only when its other end is written."""
     fifo = tmp_path / file_name(message())
     os.mkfifo(fifo)
-    writing = gevent.spawn(ToDirectory(tmp_path), message())
+    writing = gevent.spawn(ToDirectory(tmp_path, envelope=False), message())
 
     def other_end() -> int | None:
         try:
@@ -202,11 +219,20 @@ def test_an_unwritable_directory_raises(tmp_path):
 
 def test_to_the_log(caplog):
     caplog.set_level(logging.INFO)
-    ToLog()(message(b"x" * 50))
+    failed = message(b"x" * 50)
+    failed.failure = ValueError("meant")
+    ToLog()(failed)
     [record] = caplog.records
     assert (record.name, record.levelno) == ("gnsq_like.deadletter", logging.WARNING)
     text = record.getMessage()
-    for part in ("0123456789abcdef", "t/c", "127.0.0.1:4150", "after 5 deliveries", "b'" + "x" * 50 + "'"):
+    for part in (
+        "0123456789abcdef",
+        "t/c",
+        "127.0.0.1:4150",
+        "at delivery 6",
+        "ValueError: meant",
+        "b'" + "x" * 50 + "'",
+    ):
         assert part in text
     caplog.clear()
     ToLog(logging.getLogger("mine"), logging.INFO, body_bytes=10)(message(b"x" * 50))
@@ -238,7 +264,7 @@ def test_a_reader_buries_what_it_gives_up_in_another_topic(nsqd):
     with Producer(nsqd.tcp_address) as producer:
         producer.multi_publish("t", [b"%d" % number for number in range(10)])
         with (
-            failing_reader(nsqd, deadletter.ToTopic(producer, "t.dead", envelope=True)) as reader,
+            failing_reader(nsqd, deadletter.ToTopic(producer, "t.dead")) as reader,
             Reader("t.dead", "c", dead.append, nsqd_tcp_addresses=nsqd.tcp_address),
         ):
             wait_for(lambda: len(dead) == 10)
@@ -246,12 +272,15 @@ def test_a_reader_buries_what_it_gives_up_in_another_topic(nsqd):
             wait_for(lambda: finished(nsqd))
     letters = [open_envelope(each.body) for each in dead]
     assert {letter.body for letter in letters} == {b"%d" % number for number in range(10)}
-    assert {(letter.topic, letter.channel, letter.attempts) for letter in letters} == {("t", "c", 3)}
+    assert {(letter.topic, letter.channel, letter.attempts) for letter in letters} == {("t", "c", 2)}
+    assert {letter.reason for letter in letters} == {"RuntimeError: meant"}
 
 
 def test_what_cannot_be_buried_is_requeued_until_it_can_and_reported(nsqd, tmp_path):
     directory, errors = tmp_path / "later", []
-    bury = failing_reader(nsqd, ToDirectory(directory), on_error=lambda address, error: errors.append(error))
+    bury = failing_reader(
+        nsqd, ToDirectory(directory, envelope=False), on_error=lambda address, error: errors.append(error)
+    )
     with Producer(nsqd.tcp_address) as producer, bury as reader:
         producer.multi_publish("t", [b"%d" % number for number in range(5)])
         wait_for(lambda: len(errors) >= 10)

@@ -111,7 +111,7 @@ def show_letters(topic: str, ids: tuple[str, ...], as_json: bool, **arguments: A
             click.echo()
         body = each.pop("body", None)
         for name, value in each.items():
-            if name != "body_base64":
+            if name != "body_base64" and (value or not name.startswith("error_")):
                 click.echo(f"{name.replace('_', ' ')}: {_shown(str(value))}")
         click.echo()
         click.echo(_shown(body) if body is not None else repr(base64.b64decode(each["body_base64"])))
@@ -289,6 +289,9 @@ def _as_dict(message: Message) -> dict[str, object]:
             "channel": letter.channel,
             "attempts": letter.attempts,
             "reason": letter.reason,
+            "error_type": letter.error_type,
+            "error_text": letter.error_text,
+            "error_place": letter.error_place,
             "published": _time(letter.timestamp_ns),
             "given_up": _time(letter.given_up_ns),
         }

@@ -175,6 +175,7 @@ class Tracing:
         messages: list[Message] = given if isinstance(given, list) else [given]
         senders: list[SpanContext | None] = []
         attributes = _attributes_of(messages)
+        published = [message.body for message in messages]
         for message in messages:
             event = unpack(message.body) if self._events.are_of(message.topic) else None
             senders.append(None if event is None else _sender_of(event))
@@ -201,12 +202,12 @@ class Tracing:
         failures: list[str] = []
         try:
             yield failures
-        except Requeue as exc:
-            operation.span.add_event("requeue", {} if exc.delay is None else {"messaging.nsq.delay": exc.delay})
-            operation.end()
-            raise
         except BaseException as exc:
-            operation.end(exc)
+            for message, body in zip(messages, published, strict=True):
+                message.body = body  # it may be given up now, as it was published
+            if isinstance(exc, Requeue):
+                operation.span.add_event("requeue", {} if exc.delay is None else {"messaging.nsq.delay": exc.delay})
+            operation.end(None if isinstance(exc, Requeue) else exc)
             raise
         else:
             operation.end(failures[0] if failures else None)

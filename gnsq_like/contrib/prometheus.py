@@ -9,8 +9,8 @@ its metrics every second, and once more at its exit.
 nsq_reader_received_messages_total    counter    by topic and channel, as all of nsq_reader
 nsq_reader_finished_messages_total    counter
 nsq_reader_requeued_messages_total    counter
-nsq_reader_failed_messages_total      counter    requeued so that it counts for backoff
-nsq_reader_given_up_messages_total    counter    delivered more often than max_attempts
+nsq_reader_failed_messages_total      counter    failed, so that it counts for backoff
+nsq_reader_given_up_messages_total    counter    failed in all max_attempts
 nsq_reader_expired_messages_total     counter    older than max_age
 nsq_reader_lost_messages_total        counter    not answered; nsqd delivers them again
 nsq_reader_reconnects_total           counter

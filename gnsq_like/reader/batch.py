@@ -83,6 +83,7 @@ class Batch:
 class BatchCollector:
     """Collects the messages of a started Reader for its Batch: :meth:`put` them.
 
+    :param name: "topic/channel", for the log
     :param is_starved: whether no message can arrive before some are answered
     :param threads: where handlers are called
     :param has_expired: whether a message is too old to be handled, and has been finished; may switch. None if messages
@@ -93,6 +94,7 @@ class BatchCollector:
     def __init__(
         self,
         batch: Batch,
+        name: str,
         concurrency: int,
         is_starved: Callable[[], bool],
         threads: ThreadPool | NoThreads,
@@ -101,6 +103,7 @@ class BatchCollector:
         log_tracebacks: bool = False,
     ) -> None:
         self._batch = batch
+        self._name = name
         self._is_starved = is_starved
         self._threads = threads
         self._has_expired = has_expired
@@ -199,22 +202,12 @@ class BatchCollector:
 
     def _try(self, messages: list[Message]) -> bool:
         """Call the handler, here or in a thread, and deal with its failure there; whether it has handled them."""
-        handler = self._batch.handler
         try:
-            result = handler(list(messages))
-            if result is not None and (fault := undone(result)) is not None:
-                raise NSQError(f"the handler did nothing: {fault}")
+            check_result(self._batch.handler(list(messages)))
         except BaseException as exc:
             self._failed(messages, exc)
             return False
-        if result is False:
-            self._threads.about_to_return()
-            error = NSQError("the handler returned False")
-            for message in messages:
-                message.fail(error)
-            text = "%r returned False: %d messages requeued"
-            logger.error(text, handler, len(messages), extra=_fields(messages))
-        return result is not False
+        return True
 
     def _failed(self, messages: list[Message], exc: BaseException) -> None:
         # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
@@ -225,8 +218,17 @@ class BatchCollector:
             return
         if isinstance(exc, ENDS):
             raise exc
-        text = f"{self._batch.handler!r} failed with a batch of {len(messages)}"
+        count = len(messages)
+        text = f"the handler of {self._name} failed with a batch of {count} message{'' if count == 1 else 's'}"
         self._failures.log(text, exc, _fields(messages))
+
+
+def check_result(result: object) -> None:
+    """Look at what a handler returned. Raises NSQError if it has not done its work, or says so by False."""
+    if (fault := undone(result)) is not None:
+        raise NSQError(f"the handler did nothing: {fault}")
+    if result is False:
+        raise NSQError("the handler returned False")
 
 
 def _finish(messages: list[Message]) -> None:

@@ -151,7 +151,7 @@ class FlowControl:
         topic, charge = subscription.topic_flow, subscription.charge
         topic.counts.count(outcome if subscription.connection.alive else Outcome.LOST, count)
         now = time.monotonic()
-        is_judged = topic.backoff.mode is not Mode.FLOWING or outcome is Outcome.FAILED
+        is_judged = topic.backoff.mode is not Mode.FLOWING or outcome is not Outcome.HANDLED
         if is_judged and topic.judge(outcome, stamps, now):
             self.plan_now()  # before the answer that changed it
             self.topics.report_backoff(topic)

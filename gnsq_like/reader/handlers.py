@@ -28,13 +28,13 @@ import gevent
 
 from gnsq_like.errors import NSQError, Requeue
 from gnsq_like.options import ReaderOptions
-from gnsq_like.reader.batch import Batch, BatchCollector
+from gnsq_like.reader.batch import Batch, BatchCollector, check_result
 from gnsq_like.reader.message import Message, Outcome, make_decoder
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import wall_clock
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.thread_pool import NoThreads, ThreadPool
-from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, undone
+from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, in_one_line, undone
 from gnsq_like.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
@@ -70,8 +70,8 @@ class Limits:
     """What is not handled: a message that was delivered too often, is too old, or too late to be answered in time.
 
     :param name: "topic/channel", for the log
-    :param on_giving_up: called with a message to be given up, instead of the handler
-    :param on_expired: called with a message older than ``max_age``, likewise
+    :param on_giving_up: called with a message to be given up
+    :param on_expired: called with a message older than ``max_age``, instead of the handler
     :param on_error: called with (nsqd's address, error) if one of the two raises
     :param threads: where the two are called, as the handler is: they may block and use thread-locals
     :param clock: returns seconds since the epoch, as messages' timestamps are
@@ -107,10 +107,28 @@ class Limits:
         if message.is_overdue:
             message._source.drop(message)  # nsqd delivers it again; handling it now would be one time too many
             return True
-        if message.attempts > self.max_attempts and self._has_used_up(message):
-            self._give_up(message)
+        if message.attempts > self.max_attempts and self._permitted(message) < 0:
+            message.failure = NSQError(
+                f"delivered {message.attempts} times; the delivery before this one ended with a crash, a lost "
+                "connection, a timeout or requeue()"
+            )
+            self._give_up(message, Outcome.GIVEN_UP)
             return True
         return self.has_expired(message)
+
+    def failed(self, message: Message, exc: BaseException, backoff: bool) -> bool:
+        """A delivery has failed. If it was the last one permitted, the message is given up now. May switch.
+
+        Not if nsqd delivers it again anyway: it would be given up twice.
+
+        :returns: whether it was, and needs no other answer
+        """
+        if message.attempts < self.max_attempts or self._permitted(message) > 0 or message.is_lost:
+            return False
+        message.failure = exc
+        message.is_async = False
+        self._give_up(message, Outcome.FAILED_LAST if backoff else Outcome.GIVEN_UP)
+        return True
 
     def spare(self, message: Message) -> None:
         """This delivery was no attempt."""
@@ -119,21 +137,24 @@ class Limits:
         if len(self._spared) > _MOST_SPARED:
             self._spared.pop(next(iter(list(self._spared))), None)  # whole calls: other threads come here
 
-    def _has_used_up(self, message: Message) -> bool:
-        """Whether it was delivered more than ``max_attempts`` times, without those that were no attempts."""
+    def _permitted(self, message: Message) -> float:
+        """How many further attempts it may have; below 0 if this delivery is one too many."""
         spared = self._spared.get((message.nsqd_address, message.topic, message.id), 0)
-        return message.attempts - spared > self.max_attempts
+        return self.max_attempts - (message.attempts - spared)
 
-    def _give_up(self, message: Message) -> None:
-        if self._finish_unhandled(message, "on_giving_up", self._on_giving_up, Outcome.GIVEN_UP):
+    def _give_up(self, message: Message, outcome: Outcome) -> None:
+        failure = message.failure
+        if self._finish_unhandled(message, "on_giving_up", self._on_giving_up, outcome):
             logger.error(
-                "gave up message %s of %s after %d deliveries%s",
+                "gave up message %s of %s at delivery %d: %s%s",
                 message.id,
                 self._name,
-                message.attempts - 1,
+                message.attempts,
+                None if failure is None else in_one_line(failure),
                 "; it is lost, because there is no on_giving_up" if self._on_giving_up is None else "",
                 extra=message.log_fields,
             )
+        message.failure = None  # its frames hold the message
 
     def has_expired(self, message: Message) -> bool:
         """Whether the message is too old to be handled; it is finished then. May switch."""
@@ -154,10 +175,10 @@ class Limits:
     ) -> bool:
         """Call the user's function instead of the handler, and finish the message.
 
-        :returns: False if that failed; then the message is requeued without backoff, and the failure reported
+        :returns: False if that failed; then the message is requeued, and the failure reported
         """
         if function is not None:
-            error = self._threads.call(partial(self._try, name, function), message)
+            error = self._threads.call(partial(self._try, name, function, outcome), message)
             if error is not None:
                 self._on_error(message.nsqd_address, error)
                 return False
@@ -167,7 +188,9 @@ class Limits:
             message._source.finish(message, outcome)
         return True
 
-    def _try(self, name: str, function: Callable[[Message], object], message: Message) -> NSQError | None:
+    def _try(
+        self, name: str, function: Callable[[Message], object], outcome: Outcome, message: Message
+    ) -> NSQError | None:
         """Call the user's function, where the handler would run. If it fails, requeue the message, and log it."""
         try:
             if (fault := undone(function(message))) is not None:
@@ -177,7 +200,7 @@ class Limits:
         except BaseException as exc:
             self._threads.about_to_return()
             if message.answer is None:
-                message.requeue(backoff=False)
+                message.requeue(backoff=outcome is Outcome.FAILED_LAST)
             text = f"{name} raised; message {message.id} is requeued, not lost"
             self._failures.log(text, exc, message.log_fields)
             error = NSQError(f"{name} failed for message {message.id}: {exc!r}")
@@ -282,8 +305,8 @@ class Handlers:
     :param handler: called with each message
     :param name: "topic/channel", for the log
     :param concurrency: maximum number of handlers running at once
-    :param on_giving_up: called with a message to be given up, instead of the handler
-    :param on_expired: called with a message older than ``max_age``, likewise
+    :param on_giving_up: called with a message to be given up
+    :param on_expired: called with a message older than ``max_age``, instead of the handler
     :param on_error: called with (nsqd's address, error) if one of the two raises
     :param is_starved: whether nsqd sends nothing more until messages are answered
     :param clock: returns seconds since the epoch, as messages' timestamps are
@@ -317,6 +340,8 @@ class Handlers:
             threads=self._threads,
             clock=clock,
         )
+        #: See ``Source.give_up``.
+        self.give_up = self._limits.failed
         #: Whether the Reader is stopping.
         self._closed = False
         #: Only with a Batch; and only if the Reader is iterated over.
@@ -328,6 +353,7 @@ class Handlers:
         if isinstance(handler, Batch):
             self._collector = BatchCollector(
                 handler,
+                name,
                 concurrency,
                 lambda: is_starved() and not self._workers.waiting,
                 self._threads,
@@ -455,7 +481,7 @@ class Handlers:
                 return
             result = self._handle(message)
             if result is not None:
-                self._check(message, result)
+                check_result(result)
             if message.answer is None:
                 if message.is_async:
                     message._leave()
@@ -469,19 +495,9 @@ class Handlers:
         try:
             result = handler(message)
             if result is not None:
-                self._check(message, result)
+                check_result(result)
         except BaseException as exc:
             self._failed(message, exc)
-
-    def _check(self, message: Message, result: object) -> None:
-        """Look at what a handler returned. Raises NSQError if it did nothing."""
-        if (fault := undone(result)) is not None:
-            raise NSQError(f"the handler did nothing: {fault}")
-        if result is False:
-            self._threads.about_to_return()
-            message.fail(NSQError("the handler returned False"))
-            text = "the handler of %s returned False: message %s requeued"
-            logger.error(text, self._name, message.id, extra=message.log_fields)
 
     def _look(self, collector: BatchCollector, message: Message) -> None:
         """In a worker greenlet, with a Batch: look at one message before it joins others."""

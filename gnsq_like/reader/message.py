@@ -73,12 +73,16 @@ class Outcome(enum.Enum):
     GIVEN_UP = "FIN, after too many attempts"
     EXPIRED = "FIN, because the message is too old"
     FAILED = "REQ, which counts for backoff"
+    FAILED_LAST = "FIN, because its last permitted delivery failed, which counts for backoff"
     REQUEUED = "REQ, which does not"
     LOST = "no answer, because its connection or its time is over"
 
 
 class Source(Protocol):
-    """The origin of a message, which takes its answers. Methods may be called from any thread and never switch."""
+    """The origin of a message, which takes its answers.
+
+    Methods may be called from any thread, and never switch, but for ``give_up``.
+    """
 
     @property
     def topic(self) -> str: ...
@@ -97,6 +101,13 @@ class Source(Protocol):
     def finish(self, message: Message, outcome: Outcome = Outcome.HANDLED) -> None: ...
     def drop(self, message: Message) -> None: ...
     def failed(self, message: Message, exc: BaseException) -> None: ...
+    def give_up(self, message: Message, exc: BaseException, backoff: bool, /) -> bool:
+        """A delivery has failed: if it was the last one permitted, give the message up and return True. May switch.
+
+        :param backoff: whether it counts for backoff
+        """
+        ...
+
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None: ...
     def touch(self, message: Message) -> None: ...
     def touch_until_answered(self, message: Message) -> None: ...
@@ -114,6 +125,8 @@ class Message:
     :ivar timestamp_ns: time of publishing, in ns since the epoch
     :ivar answer: None until answered, then "FIN" or "REQ"; "LOST" if nsqd delivers it again, because its connection or
         its time was over while no handler had it
+    :ivar failure: in ``on_giving_up``: the exception that the last permitted delivery ended with, or an NSQError if
+        nobody answered in time
     :ivar is_async: whether :meth:`enable_async` was called
     :ivar received_at: monotonic time of its arrival
     :ivar touched_at: monotonic time of the last TOUCH, or of its arrival
@@ -135,6 +148,7 @@ class Message:
         "answer",
         "attempts",
         "body",
+        "failure",
         "is_async",
         "is_overdue",
         "received_at",
@@ -147,6 +161,7 @@ class Message:
     attempts: int
     body: bytes
     answer: str | None
+    failure: BaseException | None
     is_async: bool
     received_at: float
     touched_at: float
@@ -296,19 +311,21 @@ class Message:
         return False
 
     def fail(self, exc: BaseException) -> None:
-        """Requeue it, unless it is answered, as if its handler had raised ``exc``. Never switches.
+        """Requeue it, unless it is answered, as if its handler had raised ``exc``.
 
         For work that goes on after :meth:`enable_async`. ``Requeue`` carries its own parameters; what ends a greenlet
-        or the program requeues without delay; any other exception counts as a failure.
+        or the program requeues without delay; any other exception counts as a failure. May switch: if this was the last
+        delivery that ``max_attempts`` permits, ``on_giving_up`` is called here, and the message is finished.
         """
+        counts = True
+        answer: tuple[float | None, bool] = (None, True)
         if isinstance(exc, Requeue):
-            answer: tuple[float | None, bool] = exc.delay, exc.backoff
+            counts, answer = exc.counts, (exc.delay, exc.backoff)
         elif isinstance(exc, ENDS):
-            answer = 0, False
+            counts, answer = False, (0, False)
         else:
-            answer = None, True
             self._source.failed(self, exc)
-        if self.answer is None:
+        if self.answer is None and not (counts and self._source.give_up(self, exc, answer[1])):
             self.requeue(*answer)
 
     @property
@@ -350,7 +367,7 @@ def _fill(
 ) -> None:
     for message, raw in zip(messages, raw_messages, strict=True):
         message.timestamp_ns, message.attempts, message._id, message.body = raw
-        message.answer = None
+        message.answer = message.failure = None
         message._source = source
         message._data = _UNDECODED
         message.received_at = message.touched_at = received_at

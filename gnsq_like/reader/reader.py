@@ -67,8 +67,9 @@ class Reader:
     :param on_requeue: hook, called with (message, delay in seconds) when its REQ is on its way
     :param on_failure: hook, called with (message, exception) when its handler has failed
     :param on_timeout: hook, called with (message) when it was not answered within nsqd's msg_timeout
-    :param on_giving_up: called instead of the handler with a message delivered more than ``max_attempts`` times; when
-        it returns, the message is finished; when it raises, the message is requeued without backoff
+    :param on_giving_up: called with a message whose delivery ``max_attempts`` has failed, and ``message.failure``; at
+        its next delivery if nothing answered that one. When it returns, the message is finished; when it raises, the
+        message is requeued
     :param on_expired: called instead of the handler with a message older than ``max_age``, likewise
     :param options: see :class:`gnsq_like.options.ReaderOptions`; durations in seconds, sizes in bytes
     :raises InvalidName, InvalidAddress, InvalidOption: if an argument is invalid; a handler or hook that is ``async``,

@@ -88,6 +88,7 @@ class Subscription:
         self.msg_timeout = 0.0
         self.max_msg_timeout: float | None = None
         self.decode = handlers.decode
+        self.give_up = handlers.give_up
         #: Unanswered messages, the oldest first, with their stamps for backoff.
         self.in_flight: dict[Message, int] = {}
         #: The following three are set by begin().

@@ -22,7 +22,11 @@ logger = logging.getLogger(__name__)
 OnBackoff = Callable[[str, int, float], object]
 
 #: What an answer says about the test of a backoff; any other says nothing.
-_VERDICTS = {Outcome.HANDLED: Backoff.success, Outcome.FAILED: Backoff.failure}
+_VERDICTS = {
+    Outcome.HANDLED: Backoff.success,
+    Outcome.FAILED: Backoff.failure,
+    Outcome.FAILED_LAST: Backoff.failure,
+}
 
 
 class Topics:
@@ -71,7 +75,7 @@ class MessageCounts:
     #: Likewise.
     expired: int = 0
     requeued: int = 0
-    #: Of the requeued ones: with backoff.
+    #: Requeued or given up, with backoff.
     failed: int = 0
     #: Not answered: their connection was lost, or their time was over before a handler began.
     lost: int = 0
@@ -84,11 +88,12 @@ class MessageCounts:
             self.lost += number
         elif outcome in (Outcome.FAILED, Outcome.REQUEUED):
             self.requeued += number
-            self.failed += number if outcome is Outcome.FAILED else 0
         else:
             self.finished += number
-            self.given_up += number if outcome is Outcome.GIVEN_UP else 0
+            self.given_up += number if outcome in (Outcome.GIVEN_UP, Outcome.FAILED_LAST) else 0
             self.expired += number if outcome is Outcome.EXPIRED else 0
+        if outcome in (Outcome.FAILED, Outcome.FAILED_LAST):
+            self.failed += number
 
     def add(self, other: MessageCounts) -> None:
         """Add the counts of ``other``."""

@@ -73,6 +73,7 @@ class ThreadPool:
 
     def __init__(self, width: int, *, idle_timeout: float | None = None) -> None:
         idle = -1 if idle_timeout is None else idle_timeout
+        self._owner = native.thread_id()
         self._pool = threadpool.ThreadPool(min(width, _MOST_THREADS), idle_task_timeout=idle)
         #: The threads with running calls, by their ids; each is added and removed by itself.
         self._running: dict[int, _Call] = {}
@@ -93,8 +94,10 @@ class ThreadPool:
     def call(self, function: Callable[[_A], _R], argument: _A) -> _R:
         """Call ``function(argument)`` in a thread, in a copy of this context. May switch.
 
-        Returns or raises whatever it does.
+        Returns or raises whatever it does. Called in another thread than the pool's own hub's, it stays there.
         """
+        if native.thread_id() != self._owner:
+            return function(argument)
         call = _Call()
         self._awaited.add(call)
         try:

@@ -24,7 +24,6 @@ import sys
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from gevent import GreenletExit
@@ -129,7 +128,36 @@ _MOST_KINDS = 1000
 
 def in_one_line(exc: BaseException) -> str:
     """Type, text and place of an exception: ``ValueError: no user (/srv/clicks/handler.py:12, in store)``."""
-    return f"{_what(exc)}{_where(exc.__traceback__)}"
+    place = place_of(exc)
+    return f"{summary(exc)} ({place})" if place else summary(exc)
+
+
+def type_of(exc: BaseException) -> str:
+    """The name of its type, with its module unless it is one of Python's own."""
+    cls = type(exc)
+    return cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def text_of(exc: BaseException) -> str:
+    """Its text in one line of at most ``_LONGEST`` characters; "" if it has none."""
+    try:
+        text = " ".join(str(exc).split())
+    except Exception:
+        text = "<its text cannot be made>"
+    return f"{text[:_LONGEST]}..." if len(text) > _LONGEST else text
+
+
+def place_of(exc: BaseException) -> str:
+    """The innermost line outside this package that it came through: ``/srv/clicks/handler.py:12, in store``, or ""."""
+    place = ""
+    traceback = exc.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if str(frame.f_globals.get("__name__")).partition(".")[0] != _PACKAGE:
+            code = frame.f_code
+            place = f"{code.co_filename}:{traceback.tb_lineno}, in {code.co_qualname}"
+        traceback = traceback.tb_next
+    return place
 
 
 class FailureLog:
@@ -151,7 +179,7 @@ class FailureLog:
 
         :param extra: further fields of the record
         """
-        kind = (type(exc), _where(exc.__traceback__))
+        kind = (type(exc), place_of(exc))
         now = self._clock()
         since, count = self._kinds.pop(kind, (now, 0))
         if count == 0 or now - since >= MINUTE or self._every:
@@ -176,25 +204,7 @@ def print_exception() -> None:
             traceback.print_exc()
 
 
-def _what(exc: BaseException) -> str:
-    cls = type(exc)
-    name = cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
-    try:
-        text = str(exc)
-    except Exception:
-        text = "<its text cannot be made>"
-    text = " ".join(text.split())
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]}..."
-    return f"{name}: {text}" if text else name
-
-
-def _where(traceback: TracebackType | None) -> str:
-    place = ""
-    while traceback is not None:
-        frame = traceback.tb_frame
-        if str(frame.f_globals.get("__name__")).partition(".")[0] != _PACKAGE:
-            code = frame.f_code
-            place = f" ({code.co_filename}:{traceback.tb_lineno}, in {code.co_qualname})"
-        traceback = traceback.tb_next
-    return place
+def summary(exc: BaseException) -> str:
+    """Type and text of an exception: ``ValueError: no user``."""
+    text = text_of(exc)
+    return f"{type_of(exc)}: {text}" if text else type_of(exc)

@@ -28,7 +28,7 @@ def read_letter(message: Message) -> DeadLetter | None:
         letter = open_envelope(message.body)
     except UsageError:
         return None
-    texts = (letter.topic, letter.channel, letter.reason)
+    texts = (letter.topic, letter.channel, letter.reason, letter.error_type, letter.error_text, letter.error_place)
     numbers = (letter.attempts, letter.timestamp_ns, letter.given_up_ns)
     is_one = all(isinstance(each, str) for each in texts) and all(isinstance(each, int) for each in numbers)
     return letter if is_one else None  # anybody may have published it

@@ -123,7 +123,9 @@ def test_looks_may_be_switched_off(daemons: Daemons) -> None:
 
 def bury(address: str, number: int, topic: str = "orders") -> None:
     now, body = time.time_ns(), b"order %d" % number
-    letter = DeadLetter(topic, "billing", address, "0" * 16, 6, now, now, body, "no <such> one")
+    letter = DeadLetter(
+        topic, "billing", address, "0" * 16, 6, now, now, body, "no <such> one", error_place="handlers.py:7, in store"
+    )
     raw.post(address, "/pub?topic=orders.dead", pack_envelope(letter))
 
 
@@ -148,7 +150,12 @@ def test_letters_are_read_replayed_dropped_and_given_back(buried: Site, daemons:
     post(buried, path, action="open")
     wait_for(lambda: len(letters_of(buried)) == 3, "the letters")
     page = client_of(buried).get(path).text
-    assert "no &lt;such&gt; one" in page and "order 1" in page and "Publish to orders again" in page
+    assert (
+        "no &lt;such&gt; one" in page
+        and "handlers.py:7, in store" in page
+        and "order 1" in page
+        and "Publish to orders again" in page
+    )
     one, two, three = letters_of(buried)
     assert "Published again" in post(buried, path, action="replay", id=one)
     wait_for(lambda: raw.channel_stats(first, "orders", "billing")["depth"] == 1, "the replayed message")

@@ -33,7 +33,11 @@ DEAD = "orders.dead"
 def letter(number: int, reason: str = "no such account", topic: str = "orders") -> bytes:
     now = time.time_ns()
     body = b"order %06d" % number
-    return pack_envelope(DeadLetter(topic, "billing", "10.0.0.1:4150", "0" * 16, 6, now, now, body, reason))
+    return pack_envelope(
+        DeadLetter(
+            topic, "billing", "10.0.0.1:4150", "0" * 16, 6, now, now, body, reason, error_place="orders.py:7, in bill"
+        )
+    )
 
 
 def where(*nsqds: Running) -> list[str]:
@@ -74,7 +78,11 @@ def test_letters_are_listed_shown_replayed_and_dropped(kind: Any) -> None:
         assert [each["body"] for each in listed("--reason=^too", *addresses)] == ["order 000003"]
 
         text = printed("show", DEAD, found[1]["id"], *addresses)
-        assert "reason: no such account" in text and text.endswith("\norder 000001\n")
+        assert (
+            "reason: no such account" in text
+            and "error place: orders.py:7, in bill" in text
+            and text.endswith("\norder 000001\n")
+        )
         name = f"{found[1]['nsqd']}/{found[1]['id']}"
         assert "there is no letter 1234" in failed("show", DEAD, "1234", *addresses)
 

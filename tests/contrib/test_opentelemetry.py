@@ -333,7 +333,7 @@ def test_a_message_that_is_given_up_keeps_its_trace(nsqd: Running, seen: Seen) -
             max_attempts=1,
             default_requeue_delay=0,
             max_backoff_duration=0,
-            on_giving_up=deadletter.ToTopic(producer, "dead"),
+            on_giving_up=deadletter.ToTopic(producer, "dead", envelope=False),
         )
         with reader:
             wait_for(lambda: reader.stats()["given_up"] == 1, "the end")

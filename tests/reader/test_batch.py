@@ -357,7 +357,7 @@ def test_every_message_is_answered_once_whatever_happens(size, concurrency, pass
         return end != "False"
 
     batch = Batch(handler, size, NEVER)
-    collector = BatchCollector(batch, concurrency, lambda: next(coming_starved, False), NoThreads())
+    collector = BatchCollector(batch, "t/c", concurrency, lambda: next(coming_starved, False), NoThreads())
     number = 0
     for count in passes:
         messages = []

@@ -13,7 +13,8 @@ import pytest
 from gevent.event import Event
 
 from gnsq_like import Batch, Message, Producer, Reader
-from gnsq_like.errors import InvalidOption, NSQError
+from gnsq_like.deadletter import DeadLetter, make_envelope, open_envelope
+from gnsq_like.errors import InvalidOption, NSQError, Requeue
 from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.handlers import Handlers
 from tests.support.daemons import running_nsqd, wait_for
@@ -90,8 +91,120 @@ def test_iteration_gives_up_as_handlers_do(fails):
                 loop()
         reader.wait()
     assert taken == [1, 2]
-    assert given_up == [3]
+    assert given_up == [2 if fails else 3]
     assert (reader.stats()["given_up"], reader.stats()["finished"]) == (1, 1)
+
+
+def fail_all(messages: list[Message]) -> None:
+    raise ValueError("no user")
+
+
+#: A handler and options of a Reader that fails with each message, in each way to take messages.
+FAILING: dict[str, tuple[Any, dict[str, Any]]] = {
+    "handler": (lambda message: fail_all([message]), {}),
+    "thread": (lambda message: fail_all([message]), {"spawn": "thread"}),
+    "batch": (Batch(fail_all, size=1), {}),
+    "batch in a thread": (Batch(fail_all, size=1), {"spawn": "thread"}),
+    "pulled": (None, {}),
+}
+
+
+@pytest.mark.parametrize("form", FAILING)
+def test_the_failure_of_the_last_permitted_delivery_gives_up_there_and_then(nsqd, form):
+    letters: list[DeadLetter] = []
+
+    def loop() -> None:
+        for message in reader:
+            with contextlib.suppress(ValueError), message:
+                fail_all([message])
+
+    handler, options = FAILING[form]
+    bury = lambda message: letters.append(open_envelope(make_envelope(message)))  # noqa: E731
+    with reading([nsqd], handler, max_attempts=3, on_giving_up=bury, backoff_multiplier=1e-3, **options) as reader:
+        looping = gevent.spawn(loop) if handler is None else None
+        peer = serve(nsqd)
+        peer.messages(ID % 1, attempts=2)
+        assert until(peer, b"REQ")[-1] == b"REQ " + ID % 1 + b" 180000"
+        peer.messages(ID % 1, attempts=3)
+        assert until(peer, b"FIN")[-1] == b"FIN " + ID % 1
+        wait_for(lambda: reader.stats()["finished"])
+        stats = reader.stats()
+        gevent.spawn(answer_cls, peer)
+    if looping is not None:
+        looping.get(timeout=PATIENCE)
+    [letter] = letters
+    assert (letter.attempts, letter.reason) == (3, "ValueError: no user")
+    assert (letter.error_type, letter.error_text) == ("ValueError", "no user")
+    assert "test_handlers.py:" in letter.error_place
+    assert letter.error_place.endswith("in fail_all")
+    assert (stats["given_up"], stats["requeued"], stats["failed"]) == (1, 1, 2)
+    assert stats["backoff_level"] > 0  # both failures count
+
+
+def test_work_that_goes_on_after_the_handler_gives_up_when_it_fails(nsqd):
+    failures: list[BaseException | None] = []
+    held: list[Message] = []
+
+    def handler(message: Message) -> None:
+        message.enable_async()
+        held.append(message)
+
+    with reading([nsqd], handler, max_attempts=1, on_giving_up=lambda each: failures.append(each.failure)) as reader:
+        peer = serve(nsqd)
+        peer.messages(ID % 1)
+        wait_for(lambda: held)
+        error = KeyError("later")
+        held[0].fail(error)
+        assert until(peer, b"FIN")[-1] == b"FIN " + ID % 1
+        gevent.spawn(answer_cls, peer)
+    assert failures == [error]
+    assert reader.stats()["given_up"] == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "given_up"),
+    [(Requeue(), True), (Requeue(0, backoff=False), True), (gevent.GreenletExit(), False)],
+    ids=["with backoff", "without", "killed"],
+)
+def test_what_else_ends_the_last_delivery(nsqd, error, given_up):
+    reasons: list[str] = []
+
+    def handler(message: Message) -> None:
+        raise error
+
+    bury = lambda message: reasons.append(open_envelope(make_envelope(message)).reason)  # noqa: E731
+    with reading([nsqd], handler, max_attempts=1, on_giving_up=bury) as reader:
+        peer = serve(nsqd)
+        peer.messages(ID % 1)
+        assert until(peer, b"FIN" if given_up else b"REQ")
+        wait_for(lambda: reader.stats()["finished"] + reader.stats()["requeued"])
+        assert reader.stats()["failed"] == (error.args == (None, True))
+        gevent.spawn(answer_cls, peer)
+    assert [reason.startswith("gnsq_like.errors.Requeue: the handler asked for") for reason in reasons] == (
+        [True] if given_up else []
+    )
+
+
+def test_a_last_delivery_whose_time_is_over_is_given_up_at_the_next(nsqd):
+    """Given up now, it would be given up twice, because nsqd delivers it again."""
+    letters: list[tuple[int, str]] = []
+
+    def handler(message: Message) -> None:
+        wait_for(lambda: message.is_lost)
+        raise ValueError("late")
+
+    bury = lambda message: letters.append((message.attempts, str(message.failure)))  # noqa: E731
+    with reading([nsqd], handler, max_attempts=1, on_giving_up=bury) as reader:
+        peer = serve(nsqd, msg_timeout=50)
+        peer.messages(ID % 1)
+        wait_for(lambda: reader.stats()["failed"])
+        assert letters == []
+        peer.messages(ID % 1, attempts=2)
+        wait_for(lambda: letters)
+        gevent.spawn(answer_cls, peer)
+    [(attempts, text)] = letters
+    assert attempts == 2
+    assert text.startswith("delivered 2 times; the delivery before this one ended")
 
 
 def test_giving_up_that_fails_requeues_and_reports(nsqd):

@@ -79,7 +79,7 @@ def test_giving_up_is_one_error(
     consume(nsqd, ignore, attempts=3, max_attempts=2, on_giving_up=on_giving_up, last=b"FIN")
     [record] = logged(caplog, logging.ERROR)
     text = record.getMessage()
-    assert f"gave up message {ONE} of t/c after 2 deliveries" in text
+    assert f"gave up message {ONE} of t/c at delivery 3: gnsq_like.errors.NSQError: delivered 3 times" in text
     assert ("it is lost" in text) == is_lost
     assert fields(record, nsqd, attempts=3)
 

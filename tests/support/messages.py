@@ -44,6 +44,9 @@ class Source:
     def failed(self, message: Message, exc: BaseException) -> None:
         self.failures.append(exc)
 
+    def give_up(self, message: Message, exc: BaseException, backoff: bool) -> bool:
+        return False
+
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         self.answers.append(("requeue", message.id, delay, backoff))
 

@@ -88,6 +88,7 @@ class MessageScreens:
                 {
                     "id": name,
                     "reason": found.reason if found else "",
+                    "place": found.error_place if found else "",
                     "origin": found.topic if found else "",
                     "channel": found.channel if found else "",
                     "attempts": found.attempts if found else 0,

@@ -153,6 +153,9 @@ class _Nowhere:
 
     def failed(self, message: Message, exc: BaseException) -> None: ...
 
+    def give_up(self, message: Message, exc: BaseException, backoff: bool, /) -> bool:
+        return False
+
     def finish(self, message: Message, outcome: object = None) -> None:
         message.answer = "FIN"
 

@@ -133,7 +133,7 @@ class Jobs:
             for message in deliveries:
                 message.finish()
 
-    def _store(self, message: Message, reason: str = "its workers died, or it came too often") -> None:
+    def _store(self, message: Message, reason: str = "") -> None:
         """Publish a dead letter; the Readers' ``on_giving_up``, which requeues the message if this raises."""
         topic = self._dead_letters(message.topic)
         if topic is None:

@@ -267,7 +267,7 @@ def test_dead_letters_go_through_the_application():
     nsq = NSQ()
     dead = []
 
-    @nsq.reader("clicks", "c", max_attempts=1, on_giving_up=ToTopic(nsq, "clicks.dead"))
+    @nsq.reader("clicks", "c", max_attempts=1, on_giving_up=ToTopic(nsq, "clicks.dead", envelope=False))
     def fail(message):
         message.requeue(delay=0, backoff=False)
 

@@ -87,6 +87,7 @@ class Worker:
                 raise
             if self._has_table:
                 records.fail_unknown(call.id, [_error(exc)], self._backend.database)
+            message.failure = exc
             self._call_hook(message)
             return
         result = self._begin(message, call, task)
@@ -94,8 +95,8 @@ class Worker:
         self._attempt(message, result)
 
     def give_up(self, message: Message) -> None:
-        """Called instead of :meth:`run` for a message that was delivered too often: workers died with it, or it is no
-        task."""
+        """Called for a message that was delivered too often: workers died with it, it asked for one more try by
+        ``Requeue``, or it is no task."""
         try:
             call = Call.decode(message.body)
         except DecodeError:
@@ -103,7 +104,7 @@ class Worker:
             self._call_hook(message)
             return
         if not (self._has_table and records.is_finished(call.id, self._backend.database)):
-            reason = f"given up after {message.attempts - 1} deliveries"
+            reason = f"given up at delivery {message.attempts}: {message.failure}"
             error = TaskError(exception_class_path=f"{__name__}.GivenUpError", traceback=reason)
             try:
                 task = self._task(call)
@@ -167,6 +168,7 @@ class Worker:
                 self._save(result)
                 raise
             self._finish(result, TaskResultStatus.FAILED)
+            message.failure = exc
             self._call_hook(message)
         else:
             records.change(result, _return_value=value)
