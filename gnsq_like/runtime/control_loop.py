@@ -62,6 +62,8 @@ class ControlLoop:
         self._reports_late = True
         self._greenlet: Any = None
         self._hub: Any = None
+        #: What has escaped a turn, and is not reported yet.
+        self._escaped: BaseException | None = None
         #: Wakes the greenlet in the hub's next iteration; None before the start, and after the end.
         self._wake: Any = None
         #: Whether the greenlet is there to be woken.
@@ -119,15 +121,29 @@ class ControlLoop:
         try:
             while True:
                 try:
-                    while True:
-                        self._act()
-                        self._hub.switch()
+                    self._turns()
                 except GreenletExit:
                     raise
-                except BaseException as exc:
-                    self._escaped(exc)
+                except BaseException as exc:  # a second one, while _turns caught the first
+                    self._escaped = exc
         finally:
             self._close()
+
+    def _turns(self) -> None:
+        reported: BaseException | None = None
+        while True:
+            try:
+                while True:
+                    reported, self._escaped = self._escaped, None
+                    if reported is not None:
+                        self._report(reported)
+                    self._act()
+                    self._hub.switch()
+            except GreenletExit:
+                raise
+            except BaseException as exc:
+                # Reported in the next turn, because the report may be interrupted, too; but not if it failed itself.
+                self._escaped = exc if reported is None else None
 
     def _act(self) -> None:
         """Call what is asked for, and what is due."""
@@ -164,9 +180,9 @@ class ControlLoop:
         except GreenletExit:
             raise
         except BaseException as exc:
-            self._escaped(exc)
+            self._report(exc)
 
-    def _escaped(self, exc: BaseException) -> None:
+    def _report(self, exc: BaseException) -> None:
         if isinstance(exc, KeyboardInterrupt | SystemExit):
             self._hub.handle_error(self._greenlet, type(exc), exc, exc.__traceback__)
         else:

@@ -50,7 +50,7 @@ class Dispatcher:
             self._dropped += 1
             return
         self._calls.append((function, arguments, named))
-        if self._greenlet is None:
+        if not self._greenlet:  # None, or ended by what a signal handler has raised
             self._greenlet = gevent.spawn(self._run)
 
     def join(self, timeout: float | None = None) -> None:

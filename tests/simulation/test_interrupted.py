@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -27,6 +28,7 @@ import pytest
 import gnsq_like
 from gnsq_like import Message, Producer
 from gnsq_like.errors import NotSent, NSQError
+from gnsq_like.runtime.control_loop import ControlLoop
 from tests.simulation import Cluster, simulated
 from tests.simulation.process import CURRENT
 
@@ -210,3 +212,35 @@ def test_a_reader(cluster: Cluster, start: str, handling: float) -> None:
         reader.stop(_SOON)
 
     each_point(cluster, attempt)
+
+
+@simulated(timeout=600)
+def test_a_control_loop(cluster: Cluster) -> None:
+    times: list[float] = []
+
+    def act() -> None:
+        times.append(cluster.now)
+
+    logging.disable()
+    for number in range(1000):
+        interrupter = Interrupter()
+        loop = ControlLoop("x", lambda: None)
+        interrupter.begin(10**6)
+        loop.start()
+        gevent.sleep(0)
+        interrupter.begin(number)
+        for _ in range(3):
+            with suppress(Alarm):
+                loop.soon(act)
+            with suppress(Alarm):
+                loop.by(time.monotonic() + 0.01, act)
+            gevent.sleep(0.02)
+        interrupter.end()
+        times.clear()
+        loop.soon(act)
+        cluster.wait(lambda: times, _SOON)
+        loop.stop()
+        if not interrupter.where:
+            break
+    assert number > 50
+    expect_alarms(cluster)
