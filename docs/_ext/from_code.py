@@ -129,14 +129,15 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     from gnsq_like.admin.history.alerts import down
     from gnsq_like.admin.upstream.overview import NodeTotal, Overview, add_node, read_stats
     from gnsq_like.admin.web.metrics import ClusterCollector
+    from gnsq_like.cluster.nodes import Node
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.contrib.workers import pages
+    from gnsq_like.http.stats import checked_stats
     from gnsq_like.spark.pipeline.config import LimitOptions
     from gnsq_like.spark.source.plan import Depth, Queue
     from gnsq_like.spark.staging.offsets import TopicChannel
     from gnsq_like.spark.watch.run_metrics import StatusCollector
     from gnsq_like.spark.watch.run_status import RunStatus
-    from gnsq_like.tools.nodes import Node
 
     registry = CollectorRegistry()
     collected = Metrics(registry)
@@ -155,7 +156,7 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     channel = {"channel_name": "channel", "zone_local_msg_count": 1, "e2e_processing_latency": latency}
     topic = {"topic_name": "topic", "channels": [channel], "e2e_processing_latency": latency}
     overview = Overview(0.0, 0.0, lookupds={"127.0.0.1:4161": ""})
-    add_node(overview, NodeTotal(Node("host", "127.0.0.1", 4150, 4151)), read_stats({"topics": [topic]}))
+    add_node(overview, NodeTotal(Node("host", "127.0.0.1", 4150, 4151)), read_stats(checked_stats({"topics": [topic]})))
     cluster = ClusterCollector(overview, [down("127.0.0.1:4151")])
     for family in [*registry.collect(), *supervisor.collect(), *run.collect(), *cluster.collect()]:
         name = f"{family.name}_total" if family.type == "counter" else family.name

@@ -7,7 +7,6 @@ made before the server forks.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -18,18 +17,14 @@ from gnsq_like.admin.options import AdminOptions, split_kind
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.pipelines import MAX_ANSWER_BYTES as MAX_PIPELINE
 from gnsq_like.admin.upstream.pipelines import PipelineClient
+from gnsq_like.cluster.daemons import Daemons
 from gnsq_like.errors import InvalidOption, NotRunning
-from gnsq_like.http.client import HTTPClient
-from gnsq_like.http.nsqd import NsqdHTTPClient
-from gnsq_like.http.nsqlookupd import LookupdClient
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.hub_thread import HubThread
 from gnsq_like.runtime.thread_pool import ThreadPool
-from gnsq_like.tools.rounds import Upstreams
 
 _A = TypeVar("_A")
-_C = TypeVar("_C", bound=HTTPClient)
 _T = TypeVar("_T")
 
 #: Bytes of an upstream's largest response: 500 topics with 4 channels each take 1 MB, their clients more.
@@ -83,27 +78,16 @@ class Core:
         for name, given in options.clusters.items():
             are_nsqds, addresses = split_kind(given)
             wanted[name] = ((), addresses) if are_nsqds else (addresses, ())
-        limit = options.http_client_request_timeout
-        self.clusters = {
-            name: Cluster(
-                name,
-                lookupds,
-                nsqds,
-                Upstreams(functools.partial(self._client, LookupdClient), limit),
-                Upstreams(functools.partial(self._client, NsqdHTTPClient), limit),
-            )
-            for name, (lookupds, nsqds) in wanted.items()
+        http = {
+            "timeout": options.http_client_request_timeout,
+            "connect_timeout": options.http_client_connect_timeout,
+            "verify": self._verify,
+            "cert": self._cert,
+            "max_answer_bytes": _MAX_ANSWER_BYTES,
         }
-
-    def _client(self, kind: type[_C], address: str, timeout: float) -> _C:
-        return kind(
-            address,
-            timeout,
-            connect_timeout=min(timeout, self.options.http_client_connect_timeout),
-            verify=self._verify,
-            cert=self._cert,
-            max_answer_bytes=_MAX_ANSWER_BYTES,
-        )
+        self.clusters = {
+            name: Cluster(name, Daemons(nsqds, lookupds, http)) for name, (lookupds, nsqds) in wanted.items()
+        }
 
     def start(self) -> HubHandle:
         """Start the thread, unless it runs in this process. May block briefly.

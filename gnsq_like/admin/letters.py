@@ -71,7 +71,7 @@ class Letters:
         key = (cluster.name, topic)
         if (found := self._sessions.get(key)) is not None:
             return found
-        nodes = cluster.producers_of(topic).value
+        nodes = cluster.producers_of(topic)
         if not nodes:
             raise CannotReplay(f"no node has {topic}")
         letters = HeldLetters()
@@ -97,7 +97,7 @@ class Letters:
         """
 
         def publish(to: str, body: bytes) -> None:
-            nodes = cluster.producers_of(to).value
+            nodes = cluster.producers_of(to)
             if not nodes:
                 raise CannotReplay(f"no node has the topic {to}")
             actions.publish(cluster, nodes[0].address, to, body, None)

@@ -75,7 +75,7 @@ class Peeks:
         """Begin a look, unless one is under way. May switch.
 
         :param rate: messages a second of the topic; nan if unknown
-        :raises NSQError: CannotLook, or UpstreamError
+        :raises NSQError: CannotLook, or NoAnswer
         """
         key = (cluster.name, topic)
         found = self._looks.get(key)
@@ -86,7 +86,7 @@ class Peeks:
         report = cluster.topic(topic).value
         eligible = {
             figures.node
-            for figures in report.figures.nodes
+            for figures in report.total.nodes
             if any(not is_peek(channel.channel_name) for channel in figures.channels)
         }
         nodes = [node for node in report.nodes if node.address in eligible]

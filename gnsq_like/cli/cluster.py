@@ -15,8 +15,8 @@ from gnsq_like.cli.tool_options import Integer
 
 if TYPE_CHECKING:
     from gnsq_like.cli.cluster_processes import ClusterProcesses
+    from gnsq_like.cluster.counting import Counts
     from gnsq_like.server.daemon_process import DaemonProcess
-    from gnsq_like.tools.counting import Counts
 
 _PORT = Integer(0, 65535)
 #: Seconds between two lines.
@@ -125,28 +125,28 @@ def _watch(cluster: ClusterProcesses, lost: list[DaemonProcess]) -> None:
     """
     import gevent
 
-    from gnsq_like.tools.counting import count_all
-    from gnsq_like.tools.daemons import Daemons
-    from gnsq_like.tools.sources import Unreachable
+    from gnsq_like.cluster.counting import count_all
+    from gnsq_like.cluster.daemons import Daemons
+    from gnsq_like.cluster.rounds import Unreachable
 
     http = {"timeout": _ANSWER_TIMEOUT, "connect_timeout": _ANSWER_TIMEOUT, "verify": True, "cert": None}
     said = ""
-    daemons = Daemons(tuple(nsqd.http_address for nsqd in cluster.nsqds), (), http)
-    while True:
-        for daemon in cluster:
-            if daemon not in lost and not daemon.is_running:
-                lost.append(daemon)
-                click.echo(f"{daemon.name} is gone: {daemon.how_it_ended}.")
-        if not cluster.running_nsqds:
-            return
-        try:
-            line = _sums(count_all(daemons))
-        except Unreachable as exc:
-            line = str(exc)
-        if line != said:
-            said = line
-            click.echo(line)
-        gevent.sleep(_INTERVAL)
+    with Daemons([nsqd.http_address for nsqd in cluster.nsqds], options=http) as daemons:
+        while True:
+            for daemon in cluster:
+                if daemon not in lost and not daemon.is_running:
+                    lost.append(daemon)
+                    click.echo(f"{daemon.name} is gone: {daemon.how_it_ended}.")
+            if not cluster.running_nsqds:
+                return
+            try:
+                line = _sums(count_all(daemons))
+            except Unreachable as exc:
+                line = str(exc)
+            if line != said:
+                said = line
+                click.echo(line)
+            gevent.sleep(_INTERVAL)
 
 
 def _sums(counts: Counts) -> str:

@@ -10,7 +10,7 @@ from gnsq_like.cli.tables import warn
 from gnsq_like.cli.tool_options import switch
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.operations import Outcome
+    from gnsq_like.cluster.operations import Outcome
 
 #: A decorator: ``--yes`` of a command that destroys something.
 yes_switch = switch("-y", "--yes", help="Do not ask.")
@@ -34,18 +34,11 @@ def report(outcome: Outcome, done: str) -> None:
 
     :param done: such as "topic clicks: paused"
     """
-    if text := summary(outcome, done):
-        click.echo(text)
+    if outcome.places:
+        click.echo(f"{done} at {outcome.places}")
     if outcome.failures:
         warn(outcome.failures[:-1])
         raise click.ClickException(" ".join(str(outcome.failures[-1]).split()))
-
-
-def summary(outcome: Outcome, done: str) -> str:
-    """What was done, and by how many daemons; empty if by none."""
-    by = [(len(outcome.nsqds), "nsqd"), (len(outcome.lookupds), "nsqlookupd")]
-    places = " and ".join(plural(count, kind) for count, kind in by if count)
-    return f"{done} at {places}" if places else ""
 
 
 def plural(count: int, noun: str, ending: str = "s") -> str:

@@ -94,7 +94,7 @@ def _asks(function: Function, *, prefer: str = "", nsqds: bool = True) -> Functi
         if key and not cert:
             raise click.UsageError("--http-client-tls-key needs --http-client-tls-cert", ctx)
 
-        from gnsq_like.tools.daemons import Daemons
+        from gnsq_like.cluster.daemons import Daemons
 
         options = {
             "timeout": http["request_timeout"],
@@ -102,7 +102,8 @@ def _asks(function: Function, *, prefer: str = "", nsqds: bool = True) -> Functi
             "verify": http["verify"] and (http["ca_file"] or True),
             "cert": (cert, key) if cert and key else cert,
         }
-        return function(daemons=Daemons(**{"nsqd_http_addresses": (), **where}, options=options), **values)
+        with Daemons(where.get("nsqd_http_addresses", ()), where["lookupd_http_addresses"], options) as daemons:
+            return function(daemons=daemons, **values)
 
     asking = http_options(command)
     if nsqds:

@@ -31,9 +31,9 @@ from gnsq_like.cli.cluster_processes import ClusterProcesses
 from gnsq_like.cli.confirm import plural
 from gnsq_like.cli.screen import Layout, View
 from gnsq_like.cli.tally import Tally, Verdict, body_of, number_of
+from gnsq_like.cluster.figures import read_topics
 from gnsq_like.errors import HTTPError, NotRunning, PublishError
 from gnsq_like.server.daemon_process import DaemonProcess
-from gnsq_like.tools.figures import read_topics
 
 #: Columns from which on the table has its bars.
 _BAR_WIDTH = 76

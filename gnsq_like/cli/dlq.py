@@ -24,7 +24,7 @@ from gnsq_like.cli.topics import TOPIC
 
 if TYPE_CHECKING:
     from gnsq_like import Message
-    from gnsq_like.tools.daemons import Daemons
+    from gnsq_like.cluster.daemons import Daemons
     from gnsq_like.tools.dead_letters import DeadLetterQueue
 
 HEADINGS = ("ID", "FROM", "ATTEMPTS", "GIVEN UP", "BYTES", "NSQD", "REASON")
@@ -129,7 +129,7 @@ def replay_letters(topic: str, destination: str | None, **arguments: Any) -> Non
     A letter is finished when nsqd has confirmed the message. One that cannot be published stays, and the exit status is
     1. Channels of that topic other than the one that gave it up get it, too.
     """
-    from gnsq_like.tools.operations import check_name
+    from gnsq_like.cluster.operations import check_name
 
     if destination is not None:
         check_name("topic", destination)

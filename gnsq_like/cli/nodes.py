@@ -15,8 +15,8 @@ from gnsq_like.cli.tool_options import printable
 from gnsq_like.cli.topics import TOPIC
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.daemons import Daemons
-    from gnsq_like.tools.nodes import Node
+    from gnsq_like.cluster.daemons import Daemons
+    from gnsq_like.cluster.nodes import Node
 
 HEADINGS = ("NSQD", "TCP", "HOST", "VERSION", "TOPICS", "TOMBSTONED", "NSQLOOKUPDS")
 DISPENSABLE = ("NSQLOOKUPDS", "TOMBSTONED", "VERSION", "TCP", "TOPICS")
@@ -102,7 +102,7 @@ def ping(daemons: Daemons, as_json: bool, verbose: bool) -> None:
     The given ones, and the nsqds that the nsqlookupds know. An nsqd that cannot write to its disk answers, and is not
     well. The exit status is 1 if one of them is not well.
     """
-    from gnsq_like.tools.daemons import ping
+    from gnsq_like.cluster.daemons import ping
 
     found = result_of(lambda: ping(daemons))
     if as_json:
@@ -128,8 +128,8 @@ def node() -> None:
 
 
 def _node(ctx: click.Context, param: click.Parameter, name: str) -> str:
+    from gnsq_like.cluster.daemons import check_node
     from gnsq_like.errors import InvalidAddress
-    from gnsq_like.tools.daemons import check_node
 
     try:
         return check_node(name)
@@ -149,7 +149,7 @@ def tombstone_node(daemons: Daemons, node: str, topic: str, yes: bool, verbose: 
     nsqd deletes the topic with its channels and all their messages. A producer that still publishes there makes the
     topic anew. NODE is the host:port of the nsqd's HTTP API, as "nodes" lists it.
     """
-    from gnsq_like.tools.operations import tombstone
+    from gnsq_like.cluster.operations import tombstone
 
     confirm(f"Delete topic {topic} with its channels and all their messages on {node}?", yes)
     report(result_of(lambda: tombstone(daemons, node, topic)), f"topic {topic}: tombstoned on {node}")

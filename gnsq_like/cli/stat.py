@@ -18,9 +18,9 @@ from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, Integer, option, switch
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.counting import Report
-    from gnsq_like.tools.daemons import Daemons
-    from gnsq_like.tools.sources import Unreachable
+    from gnsq_like.cluster.counting import Report
+    from gnsq_like.cluster.daemons import Daemons
+    from gnsq_like.cluster.rounds import Unreachable
 
 #: Lines between two headings.
 _HEADING_EVERY = 25
@@ -57,8 +57,8 @@ def stat(
     They are sums over all nsqds. INGRESS are messages a second that came into the channel, EGRESS those that were
     delivered from it, also again. An nsqd that does not answer is a warning, and missing in the sums.
     """
-    from gnsq_like.tools.counting import report_once, reports
-    from gnsq_like.tools.operations import check_name
+    from gnsq_like.cluster.counting import report_once, reports
+    from gnsq_like.cluster.operations import check_name
 
     if not topic or not channel:
         raise click.UsageError("--topic and --channel are required")
@@ -95,7 +95,7 @@ def _show(report: Report | Unreachable, show: Callable[[Report], None]) -> None:
 
 def _as_json(report: Report) -> None:
     count = report.count
-    from gnsq_like.tools.figures import CHANNEL_COUNTS
+    from gnsq_like.cluster.figures import CHANNEL_COUNTS
 
     found = {
         "time": report.time,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,20 +14,16 @@ from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Decorator
 
 if TYPE_CHECKING:
-    from gnsq_like.errors import NSQError
-    from gnsq_like.tools.daemons import Daemons
-    from gnsq_like.tools.figures import ChannelFigures, TopicFigures
-
-
-_T = TypeVar("_T")
+    from gnsq_like.cluster.daemons import Daemons
+    from gnsq_like.cluster.figures import ChannelFigures, TopicFigures
 
 
 def name_argument(kind: str) -> Decorator:
     """The argument that names a "topic" or "channel"; refused before any daemon is asked, if it cannot be one."""
 
     def check(ctx: click.Context, param: click.Parameter, name: str) -> str:
+        from gnsq_like.cluster.operations import check_name
         from gnsq_like.errors import InvalidName
-        from gnsq_like.tools.operations import check_name
 
         try:
             check_name(kind, name)
@@ -86,7 +81,7 @@ def list_topics(daemons: Daemons, as_json: bool, verbose: bool) -> None:
 
     DEPTH is of messages that no channel has been given yet; BACKLOG is the depth of all channels together.
     """
-    from gnsq_like.tools.counting import count_all
+    from gnsq_like.cluster.counting import count_all
 
     counts = result_of(lambda: count_all(daemons))
     warn(counts.failures)
@@ -109,11 +104,13 @@ def list_topics(daemons: Daemons, as_json: bool, verbose: bool) -> None:
     print_table(headings, rows, ("NSQDS", "CHANNELS", "PAUSED", "MESSAGES"))
 
 
-def _counted(count: Callable[[], tuple[_T, list[NSQError]]]) -> _T:
-    """What was counted, after warnings of what could not be asked."""
-    found, failures = result_of(count)
-    warn(failures)
-    return found
+def _counted(daemons: Daemons, topic: str) -> TopicFigures:
+    """The sums of a topic, after warnings of what could not be asked."""
+    from gnsq_like.cluster.counting import count_topic
+
+    count = result_of(lambda: count_topic(daemons, topic))
+    warn(count.failures)
+    return count.total
 
 
 def _print_channels(count: TopicFigures) -> None:
@@ -127,9 +124,7 @@ def _print_channels(count: TopicFigures) -> None:
 @asks_cluster
 def show_topic(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
     """Show a topic with its channels and the nsqds that have it."""
-    from gnsq_like.tools.counting import count_topic
-
-    count = _counted(lambda: count_topic(daemons, topic))
+    count = _counted(daemons, topic)
     if as_json:
         print_json(count.as_json())
         return
@@ -176,9 +171,7 @@ def channel() -> None:
 @asks_cluster
 def list_channels(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
     """List the channels of a topic."""
-    from gnsq_like.tools.counting import count_topic
-
-    count = _counted(lambda: count_topic(daemons, topic))
+    count = _counted(daemons, topic)
     if as_json:
         print_json([each.as_json() for each in count.channels])
     else:
@@ -192,9 +185,10 @@ def list_channels(daemons: Daemons, topic: str, as_json: bool, verbose: bool) ->
 @asks_cluster
 def show_channel(daemons: Daemons, topic: str, channel: str, as_json: bool, verbose: bool) -> None:
     """Show a channel with its consumers and the nsqds that have it."""
-    from gnsq_like.tools.counting import count_channel
+    from gnsq_like.cluster.counting import count_channel
 
-    count = _counted(lambda: count_channel(daemons, topic, channel, with_clients=True))
+    count, failures = result_of(lambda: count_channel(daemons, topic, channel, with_clients=True))
+    warn(failures)
     if as_json:
         print_json(count.as_json())
         return
@@ -267,7 +261,7 @@ def _add_change(group: click.Group, action: str, text: str, question: str, *name
     """
 
     def change(daemons: Daemons, topic: str, verbose: bool, channel: str | None = None, yes: bool = False) -> None:
-        from gnsq_like.tools.operations import DONE, operate
+        from gnsq_like.cluster.operations import DONE, operate
 
         what = f"topic {topic}" if channel is None else f"channel {topic}/{channel}"
         if question and not yes:
@@ -283,24 +277,21 @@ def _add_change(group: click.Group, action: str, text: str, question: str, *name
 
 def _size_of(daemons: Daemons, topic: str, channel: str | None) -> str:
     """What a topic or channel has, for the question; nothing where no nsqd has the channel, or none answers."""
-    from gnsq_like.tools.counting import count_topic
-    from gnsq_like.tools.daemons import NotFound
-    from gnsq_like.tools.sources import Unreachable
+    from gnsq_like.cluster.counting import count_topic
+    from gnsq_like.cluster.rounds import Unreachable
 
     try:
-        found, _ = result_of(lambda: count_topic(daemons, topic, channel))
+        found = result_of(lambda: count_topic(daemons, topic, channel))
     except Unreachable:
         return ""
-    except NotFound:
-        if channel is None:
-            raise
-        return ""
-    messages = sum(each.left for each in found.channels)
     if channel is not None:
-        [of_channel] = found.channels
-        return f" with {plural(messages, 'message')} and {plural(of_channel.client_count, 'consumer')}"
-    places = plural(len(found.nodes), "nsqd")
-    return f" with {plural(len(found.channels), 'channel')} and {plural(found.depth + messages, 'message')} on {places}"
+        of_channel = found.channel(channel)
+        if of_channel is None:
+            return ""
+        return f" with {plural(of_channel.left, 'message')} and {plural(of_channel.client_count, 'consumer')}"
+    total, places = found.total, plural(len(found.total.nodes), "nsqd")
+    messages = total.depth + sum(each.left for each in total.channels)
+    return f" with {plural(len(total.channels), 'channel')} and {plural(messages, 'message')} on {places}"
 
 
 for _action, _texts in _TOPIC_CHANGES.items():

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from gnsq_like.errors import HTTPRequestFailed, InvalidOption
 from gnsq_like.http.client import HTTPClient, channel_params, seconds, topic_params
-from gnsq_like.http.decode import Malformed, json_of, list_of, text_of, value_of
+from gnsq_like.http.decode import Malformed, json_of, text_of, value_of
+from gnsq_like.http.stats import NsqdStats, checked_stats
 from gnsq_like.wire.commands import encode_body, mpub_body
 from gnsq_like.wire.names import encode_channel
 
@@ -67,8 +68,10 @@ class NsqdHTTPClient(HTTPClient):
         *,
         include_clients: bool = True,
         include_mem: bool = True,
-    ) -> dict[str, Any]:
+    ) -> NsqdStats:
         """Its topics, channels and clients, as nsqd sends them (docs/internals 3.4); latencies in nanoseconds.
+
+        A count or text that an older nsqd does not send is 0 or empty.
 
         :param topic: only this topic; ``"topics"`` is an empty list if there is none of that name
         :param channel: only channels of this name, and topics that have one
@@ -76,7 +79,7 @@ class NsqdHTTPClient(HTTPClient):
         :param include_mem: False leaves out ``"memory"``, which nsqd pauses to collect
         """
         params = _stats_params(topic, channel, include_clients, include_mem)
-        return self._get_object("/stats", {**params, "format": "json"}, _stats)
+        return self._get_object("/stats", {**params, "format": "json"}, checked_stats)
 
     def stats_text(
         self,
@@ -213,10 +216,6 @@ def _stats_params(topic: str | None, channel: str | None, include_clients: bool,
         encode_channel(channel)
         params["channel"] = channel
     return params
-
-
-def _stats(value: dict[str, object]) -> dict[str, object]:
-    return {**value, "topics": list_of(value, "topics", dict)}
 
 
 def _config_path(option: str) -> str:

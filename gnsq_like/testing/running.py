@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from gnsq_like.addresses import parse_address
+from gnsq_like.cluster.figures import read_topics
 from gnsq_like.errors import HTTPError, InvalidOption
 from gnsq_like.http.client import HTTPClient
 from gnsq_like.http.nsqd import NsqdHTTPClient
@@ -30,8 +31,8 @@ from gnsq_like.testing.states import (
     describe,
     describe_wanted,
     find,
-    read_stats,
     satisfies,
+    states_of,
 )
 from gnsq_like.testing.take import TakenMessage, take
 from gnsq_like.testing.waits import TIMEOUT, wait_until
@@ -375,7 +376,7 @@ class RunningNsqd(Inspectable, _Running[NsqdHTTPClient]):
     # -- looking -------------------------------------------------------------------------------------
 
     def topics(self) -> Topics:
-        return read_stats(self.http.stats(include_clients=False, include_mem=False))
+        return states_of(read_topics(self.http.stats(include_clients=False, include_mem=False)))
 
     def messages(
         self,
@@ -410,10 +411,10 @@ class RunningNsqd(Inspectable, _Running[NsqdHTTPClient]):
                 )
 
         def look(client_id: str) -> tuple[int, int]:
-            for found in self.http.stats(topic, chosen, include_mem=False)["topics"]:
-                [state] = found["channels"]
-                mine = [client for client in state["clients"] or () if client["client_id"] == client_id]
-                return found["depth"] + state["depth"], sum(client["in_flight_count"] for client in mine)
+            for found in read_topics(self.http.stats(topic, chosen, include_mem=False)):
+                [state] = found.channels
+                mine = [client for client in state.clients or () if client["client_id"] == client_id]
+                return found.depth + state.depth, sum(int(client["in_flight_count"]) for client in mine)
             return 0, 0
 
         taken, is_complete = take(

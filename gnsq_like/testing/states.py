@@ -1,4 +1,4 @@
-"""The counts of an nsqd at one moment, read from its /stats, and their comparison with those a test waits for.
+"""The counts of an nsqd at one moment, and their comparison with those a test waits for.
 
 No I/O here. The states of several nsqds can be added: a cluster's channel is the sum of its nsqds'.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
+from gnsq_like.cluster.figures import ChannelFigures, TopicFigures
 from gnsq_like.errors import InvalidOption
 from gnsq_like.wire.names import is_ephemeral
 
@@ -83,26 +84,26 @@ TOPIC_COUNTS = ("depth", "messages")
 Topics = Mapping[str, TopicState]
 
 
-def read_stats(stats: Mapping[str, Any]) -> Topics:
-    """The topics of an nsqd's /stats."""
-    return {topic["topic_name"]: _topic(topic) for topic in stats["topics"]}
+def states_of(topics: Iterable[TopicFigures]) -> Topics:
+    """The states of an nsqd's topics."""
+    return {topic.topic_name: _topic(topic) for topic in topics}
 
 
-def _topic(topic: Mapping[str, Any]) -> TopicState:
-    channels = {channel["channel_name"]: _channel(channel) for channel in topic["channels"]}
-    return TopicState(topic["depth"], topic["message_count"], topic["paused"], channels)
+def _topic(topic: TopicFigures) -> TopicState:
+    channels = {channel.channel_name: _channel(channel) for channel in topic.channels}
+    return TopicState(topic.depth, topic.message_count, topic.paused, channels)
 
 
-def _channel(channel: Mapping[str, Any]) -> ChannelState:
+def _channel(channel: ChannelFigures) -> ChannelState:
     return ChannelState(
-        depth=channel["depth"],
-        in_flight=channel["in_flight_count"],
-        deferred=channel["deferred_count"],
-        clients=channel["client_count"],
-        messages=channel["message_count"],
-        requeued=channel["requeue_count"],
-        timed_out=channel["timeout_count"],
-        paused=channel["paused"],
+        depth=channel.depth,
+        in_flight=channel.in_flight_count,
+        deferred=channel.deferred_count,
+        clients=channel.client_count,
+        messages=channel.message_count,
+        requeued=channel.requeue_count,
+        timed_out=channel.timeout_count,
+        paused=channel.paused,
     )
 
 

@@ -9,9 +9,10 @@ import gevent
 from gevent.event import Event
 
 from gnsq_like import Message, Reader
+from gnsq_like.cluster.rounds import Unreachable
 from gnsq_like.errors import NSQError
 from gnsq_like.runtime.thread_pool import ThreadPool
-from gnsq_like.tools.sources import Source, Unreachable
+from gnsq_like.tools.sources import Source
 
 logger = logging.getLogger(__name__)
 

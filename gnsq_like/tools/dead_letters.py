@@ -14,12 +14,12 @@ import gevent
 from gevent.queue import Empty, Queue
 
 from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
+from gnsq_like.cluster.counting import TopicCount, count_topic
+from gnsq_like.cluster.daemons import Daemons
+from gnsq_like.cluster.figures import TopicFigures, read_topics
+from gnsq_like.cluster.rounds import NotFound, Unreachable
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.counting import count_topic
-from gnsq_like.tools.daemons import Daemons, NotFound
-from gnsq_like.tools.figures import TopicFigures, read_topics
 from gnsq_like.tools.held_letters import CHANNEL, READER_OPTIONS, HeldLetters, name_of
-from gnsq_like.tools.sources import Unreachable
 
 #: Letters of an nsqd that may be in flight at once: its default max-rdy-count.
 MOST_IN_FLIGHT = 2500
@@ -143,11 +143,14 @@ class DeadLetterQueue:
         self.topic = topic
         self.options = dict(options or {})
         self._daemons = daemons
-        count, failures = count_topic(daemons, topic, channel)
+        counted = count_topic(daemons, topic, channel)
+        count = counted.total
         #: Daemons that gave no usable answer.
-        self.failures: list[NSQError] = failures
+        self.failures: list[NSQError] = counted.failures
         self.channel = channel or _usual_channel(count)
-        found = count.channel(self.channel)
+        found = counted.channel(self.channel)
+        if channel is not None and found is None:
+            raise NotFound(f"channel {topic}/{channel}", counted.failures)
         #: Letters that other consumers have now, or that wait for a time.
         self.elsewhere = found.in_flight_count + found.deferred_count if found else 0
         #: Letters that can be read now.
@@ -155,24 +158,23 @@ class DeadLetterQueue:
         self._held = HeldLetters()
         self._came: Queue[Message] = Queue()
         self._producers: dict[str, Producer] = {}
-        self._places = self._find_places(count, most)
+        self._places = self._find_places(counted, most)
 
-    def _find_places(self, count: TopicFigures, most: int | None) -> list[_Place]:
+    def _find_places(self, counted: TopicCount, most: int | None) -> list[_Place]:
         depths = {}
-        for each in count.nodes:
+        for each in counted.total.nodes:
             if (found := each.channel(self.channel)) is not None:
                 depths[each.node] = found.depth + each.depth
             elif not each.channels:
                 depths[each.node] = each.depth
         self.depth = sum(depths.values())
         left = self.depth if most is None else most
-        nodes = self._daemons.nodes().answers
         places = []
-        for address, depth in depths.items():
-            expected = min(depth, left)
+        for node in counted.nodes:
+            expected = min(depths.get(node.address, 0), left)
             left -= expected
-            if expected and address in nodes:
-                places.append(_Place(self, address, nodes[address].tcp_address, expected))
+            if expected:
+                places.append(_Place(self, node.address, node.tcp_address, expected))
         return places
 
     def __enter__(self) -> Self:
@@ -240,9 +242,7 @@ class DeadLetterQueue:
         producer = self._producers.get(topic)
         if producer is None:
             # Another nsqd would make the topic there, where perhaps nobody reads it.
-            having = self._daemons.nodes_of(topic).answers
-            nodes = self._daemons.nodes().answers
-            addresses = [node.tcp_address for address, node in nodes.items() if address in having]
+            addresses = [node.tcp_address for node in self._daemons.nodes_of(topic).answers.values()]
             if not addresses:
                 raise NotFound(f"topic {topic} on any nsqd")
             sizes = {"max_msg_bytes": _ANY_SIZE, "max_body_bytes": _ANY_SIZE}

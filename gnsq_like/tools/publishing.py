@@ -21,8 +21,8 @@ import gevent
 from gevent.event import AsyncResult, Event
 
 from gnsq_like import Producer
+from gnsq_like.cluster.rounds import Unreachable
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.sources import Unreachable
 
 #: Bytes to read at once.
 _CHUNK_BYTES = 256 * 1024

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnsq_like import Batch, LookupdClient, Message, Reader
-from gnsq_like.errors import HTTPError, NSQError
+from gnsq_like import Batch, Message, Reader
+from gnsq_like.cluster.daemons import Daemons
 
 
 @dataclass(frozen=True)
@@ -36,48 +36,16 @@ class Source:
             **{**self.options, **arguments},
         )
 
-    def lookupds(self, timeout: float, connect_timeout: float = 2.0) -> list[LookupdClient]:
-        """Clients of its nsqlookupds, with the options for TLS and authorization. Opens no connection."""
+    def daemons(self, timeout: float, connect_timeout: float = 2.0) -> Daemons:
+        """To ask its nsqlookupds, with the options for TLS and authorization, and nsqds. Next: a ``with`` block."""
         options = self.options
-        return [
-            LookupdClient(
-                address,
-                timeout=timeout,
-                connect_timeout=connect_timeout,
-                authorization=options.get("lookupd_authorization"),
-                verify=options.get("lookupd_verify", True),
-                cert=options.get("lookupd_cert"),
-            )
-            for address in self.lookupd_http_addresses
-        ]
-
-
-class Unreachable(NSQError):
-    """None of the given daemons could be reached when the tool started.
-
-    :ivar errors: the error of each address
-    """
-
-    def __init__(self, errors: Mapping[str, NSQError]) -> None:
-        super().__init__(errors)
-        self.errors = dict(errors)
-
-    def __str__(self) -> str:
-        return "; ".join(str(error) for error in self.errors.values())
-
-
-def topics_of(lookupds: list[LookupdClient]) -> set[str]:
-    """All topics that the nsqlookupds know; one that does not answer is skipped. May switch.
-
-    :raises Unreachable: if none of them answers
-    """
-    found: set[str] = set()
-    errors: dict[str, NSQError] = {}
-    for client in lookupds:
-        try:
-            found |= set(client.topics())
-        except HTTPError as exc:
-            errors[client.url] = exc
-    if errors and len(errors) == len(lookupds):
-        raise Unreachable(errors)
-    return found
+        return Daemons(
+            (),
+            self.lookupd_http_addresses,
+            {"timeout": timeout, "connect_timeout": connect_timeout},
+            {
+                "authorization": options.get("lookupd_authorization"),
+                "verify": options.get("lookupd_verify", True),
+                "cert": options.get("lookupd_cert"),
+            },
+        )

@@ -11,12 +11,14 @@ from itertools import compress
 
 from gevent.event import Event
 
-from gnsq_like import LookupdClient, Message, NsqdHTTPClient, NsqdNode
+from gnsq_like import Message, NsqdHTTPClient, NsqdNode
 from gnsq_like.addresses import join_host_port, parse_address
-from gnsq_like.errors import HTTPError, InvalidOption, NSQError
+from gnsq_like.cluster.daemons import Daemons
+from gnsq_like.cluster.figures import read_topics
+from gnsq_like.cluster.rounds import NotFound, Unreachable
+from gnsq_like.errors import InvalidOption, NSQError
 from gnsq_like.tools.consuming import Consumption, Gathering, give_back, in_a_thread
-from gnsq_like.tools.figures import read_topics
-from gnsq_like.tools.sources import Source, Unreachable
+from gnsq_like.tools.sources import Source
 from gnsq_like.wire.names import is_ephemeral
 
 logger = logging.getLogger(__name__)
@@ -162,15 +164,19 @@ class ChannelGuard:
         :raises ChannelRefused: no nsqd has the topic, or one of them would make the channel, or cannot be asked
         :raises Unreachable: no nsqlookupd answers, or an nsqd does not
         """
-        if self._source.lookupd_http_addresses:
-            addresses = self._found(topic)
-        else:
-            addresses = list(self._http_addresses or map(_http_address_of, self._source.nsqd_tcp_addresses))
-        states = [self._channels(address, topic) for address in addresses]
-        if all(channels is None for channels in states):
+        with self._source.daemons(_TIMEOUT) as daemons:
+            if self._source.lookupd_http_addresses:
+                try:
+                    addresses = [node.address for node in daemons.lookup(topic).nodes]
+                except NotFound:
+                    addresses = []
+            else:
+                addresses = list(self._http_addresses or map(_http_address_of, self._source.nsqd_tcp_addresses))
+            channels = self._channels(daemons, addresses, topic)
+        if all(names is None for names in channels.values()):
             raise ChannelRefused(topic, "no nsqd has it; --create waits for it, or makes it")
-        for address, channels in zip(addresses, states, strict=True):
-            self._judge(topic, address, channels)
+        for address, names in channels.items():
+            self._judge(topic, address, names)
 
     def filter_for(self, topic: str) -> Callable[[NsqdNode], bool]:
         """A ``discovery_filter`` that makes the same check of nsqds that appear later, and leaves them out."""
@@ -180,7 +186,9 @@ class ChannelGuard:
             if node.tcp_address in accepted:
                 return True
             try:
-                self._judge(topic, node.http_address, self._channels(node.http_address, topic))
+                with self._source.daemons(_TIMEOUT) as daemons:
+                    [names] = self._channels(daemons, [node.http_address], topic).values()
+                self._judge(topic, node.http_address, names)
             except NSQError as exc:
                 logger.warning("%s is left out: %s", node.tcp_address, exc)
                 return False
@@ -198,30 +206,18 @@ class ChannelGuard:
         if not is_ephemeral(self._channel):
             raise ChannelRefused(topic, f"it has no channel {self._channel} at {address}; --create makes it")
 
-    def _channels(self, address: str, topic: str) -> list[str] | None:
-        """The channels of a topic at an nsqd; None if it does not have the topic."""
-        try:
-            with NsqdHTTPClient(address, _TIMEOUT) as client:
-                topics = read_topics(client.stats(topic, include_clients=False, include_mem=False))
-        except HTTPError as exc:
-            raise Unreachable({address: exc}) from exc
-        return [each.channel_name for each in topics[0].channels] if topics else None
-
-    def _found(self, topic: str) -> list[str]:
-        """The HTTP addresses of the nsqds that have the topic, according to the nsqlookupds."""
-        found: set[str] = set()
-        errors: dict[str, NSQError] = {}
-        clients: list[LookupdClient] = self._source.lookupds(_TIMEOUT)
-        for client in clients:
-            try:
-                found |= {node.http_address for node in client.lookup(topic, missing_ok=True).producers}
-            except HTTPError as exc:
-                errors[client.url] = exc
-            finally:
-                client.close()
-        if len(errors) == len(clients):
-            raise Unreachable(errors)
-        return sorted(found)
+    @staticmethod
+    def _channels(daemons: Daemons, addresses: list[str], topic: str) -> dict[str, list[str] | None]:
+        """The channels of a topic by nsqd; None of one that does not have the topic. All of them must answer."""
+        found = daemons.ask_nsqds(
+            addresses, lambda client: read_topics(client.stats(topic, include_clients=False, include_mem=False))
+        )
+        if found.failures:
+            raise Unreachable(found.failures)
+        return {
+            address: [each.channel_name for each in topics[0].channels] if topics else None
+            for address, topics in found.answers.items()
+        }
 
 
 def _http_address_of(tcp_address: str) -> str:

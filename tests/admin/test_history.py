@@ -31,8 +31,8 @@ from gnsq_like.admin.upstream.departures import KEPT, Departures
 from gnsq_like.admin.upstream.overview import ChannelTotal, NodeTotal, Overview, TopicTotal
 from gnsq_like.admin.web import words
 from gnsq_like.admin.web.drawing import chart
+from gnsq_like.cluster.nodes import Node
 from gnsq_like.errors import InvalidOption
-from gnsq_like.tools.nodes import Node
 
 START = 1_800_000_000.0
 

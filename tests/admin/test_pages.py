@@ -192,7 +192,7 @@ def test_forms_that_make_no_sense(made: Site, action: str, target: dict[str, Any
 
 def test_an_action_that_fails_is_told(made: Site) -> None:
     shown = text_of(act(client_of(made), "/topics/clicks", "delete_channel", topic="clicks", channel="nope"))
-    assert "That did not work" in shown and "CHANNEL_NOT_FOUND" in shown
+    assert "That did not work: there is no channel clicks/nope" in shown
     assert "That did not work" not in text_of(get(client_of(made), "/topics/clicks"))
 
 

@@ -15,10 +15,9 @@ from gnsq_like.admin.history.columns import COARSE_COUNT, Columns
 from gnsq_like.admin.history.trend import figures_of
 from gnsq_like.admin.upstream.cluster import MOST_CPU, Cluster
 from gnsq_like.admin.upstream.overview import NodeStats, NodeTotal, Overview, add_node, read_stats
-from gnsq_like.http.nsqd import NsqdHTTPClient
-from gnsq_like.http.nsqlookupd import LookupdClient
-from gnsq_like.tools.nodes import Node
-from gnsq_like.tools.rounds import Upstreams
+from gnsq_like.cluster.daemons import Daemons
+from gnsq_like.cluster.nodes import Node
+from gnsq_like.http.stats import checked_stats
 from tests.support.large_cluster import CHANNELS, TOPICS, Stub, stats, stub_nsqds
 
 pytestmark = pytest.mark.commands
@@ -32,7 +31,7 @@ def stubs() -> Iterator[list[Stub]]:
 
 def test_polls_take_a_bounded_part_of_a_core(stubs: list[Stub]) -> None:
     """A poll is not repeated before its CPU time is that part of what has passed."""
-    cluster = Cluster("", [], [stubs[0].address], Upstreams(LookupdClient, 60), Upstreams(NsqdHTTPClient, 60))
+    cluster = Cluster("", Daemons([stubs[0].address], options={"timeout": 60}))
     try:
         first = second = cluster.overview(0)
         while second is first:
@@ -48,7 +47,7 @@ def test_polls_take_a_bounded_part_of_a_core(stubs: list[Stub]) -> None:
 
 def test_memory_is_bounded_over_a_day() -> None:
     """Every column of a day with all series, by a clock of its own; the numbers are counted, not weighed."""
-    nodes = [read_stats({**json.loads(stats(0)), "producers": None})]
+    nodes = [read_stats(checked_stats(json.loads(stats(0))))]
     old = overview_of(0, nodes)
     figures = figures_of(old, overview_of(10, nodes))
     assert len(figures) == TOPICS * (CHANNELS + 1) + 1

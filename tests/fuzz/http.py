@@ -16,6 +16,7 @@ from gnsq_like.errors import InvalidAddress
 from gnsq_like.http import nsqd as nsqd_client
 from gnsq_like.http import nsqlookupd as lookupd_client
 from gnsq_like.http.decode import Malformed, list_of, object_of
+from gnsq_like.http.stats import checked_stats
 from gnsq_like.httpd.server import HTTPServer
 from gnsq_like.httpd.wsgi import Application
 from gnsq_like.server import Nsqd, Nsqlookupd
@@ -129,7 +130,7 @@ def answers(data: bytes) -> None:
         if kind % 4 == 0:
             nsqd_client._info(value)
         elif kind % 4 == 1:
-            nsqd_client._stats(value)
+            checked_stats(value)
         elif kind % 4 == 2:
             for key in value:
                 list_of(value, key, dict)

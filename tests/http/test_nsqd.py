@@ -11,6 +11,7 @@ from gevent import socket
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidBody, InvalidName, InvalidOption
+from gnsq_like.http.stats import ChannelStats, TopicStats
 from gnsq_like.wire import commands
 from gnsq_like.wire.frames import OK, Frame, FrameDecoder
 from tests.support.daemons import KINDS, Kind, running_nsqd, running_nsqlookupd, wait_for
@@ -57,16 +58,14 @@ def consume(tcp_address: str, topic: str, channel: str, count: int) -> list[byte
     return bodies
 
 
-def topic_stats(client: NsqdHTTPClient, topic: str) -> dict[str, Any]:
+def topic_stats(client: NsqdHTTPClient, topic: str) -> TopicStats:
     (found,) = client.stats(topic)["topics"]
-    assert isinstance(found, dict)
     return found
 
 
-def channel_stats(client: NsqdHTTPClient, topic: str, channel: str) -> dict[str, Any]:
+def channel_stats(client: NsqdHTTPClient, topic: str, channel: str) -> ChannelStats:
     (found,) = topic_stats(client, topic)["channels"]
     assert found["channel_name"] == channel
-    assert isinstance(found, dict)
     return found
 
 
@@ -123,7 +122,7 @@ def test_stats_with_and_without_memory_and_clients(nsqd: Any, client: NsqdHTTPCl
     with socket.create_connection((host, int(port)), timeout=30) as sock:
         sock.sendall(commands.MAGIC_V2 + commands.sub("t", "c"))
         wait_for(lambda: channel_stats(client, "t", "c")["client_count"] == 1)
-        assert len(channel_stats(client, "t", "c")["clients"]) == 1
+        assert len(channel_stats(client, "t", "c")["clients"] or ()) == 1
         (topic,) = client.stats("t", include_clients=False)["topics"]
         assert not topic["channels"][0]["clients"]
         assert topic["channels"][0]["client_count"] == 1

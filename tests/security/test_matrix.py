@@ -24,6 +24,7 @@ from gevent.server import StreamServer
 from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NotSent, NsqdError, PublishRefused, TLSError
+from gnsq_like.http.stats import ClientStats
 from gnsq_like.testing import FaultProxy
 from gnsq_like.wire.negotiated import Authorized
 from tests.support.auth_server import running_auth_server
@@ -100,7 +101,7 @@ def nsqds(kind: Kind, files: dict[str, str]) -> Iterator[dict[str, Running]]:
 
 def round_trip(
     nsqd: Running, address: str = "", bodies: Sequence[bytes] = BODIES, **options: Any
-) -> tuple[dict[str, Any], list[Authorized]]:
+) -> tuple[ClientStats, list[Authorized]]:
     """Publish and consume; what nsqd says of the consumer's connection, and what both hooks on_auth were told."""
     address = address or nsqd.tcp_address
     topic = new_topic()
@@ -120,7 +121,7 @@ def round_trip(
             producer.publish_async(topic, body)
         wait_for(lambda: len(seen) == len(bodies))
         stats = NsqdHTTPClient(nsqd.http_address).stats(topic=topic)
-        [client] = stats["topics"][0]["channels"][0]["clients"]
+        [client] = stats["topics"][0]["channels"][0]["clients"] or []
     assert sorted(seen) == sorted(bodies)
     return client, told
 

@@ -205,7 +205,7 @@ def counts(nsqd: Running, topic: str, channel: str) -> dict[str, int]:
     """
     with NsqdHTTPClient(nsqd.http_address) as http:
         topics = http.stats(topic, channel)["topics"]
-    found = [each for each in (topics[0]["channels"] if topics else []) if each["channel_name"] == channel]
+    found: list[Any] = [each for each in (topics[0]["channels"] if topics else []) if each["channel_name"] == channel]
     names = {"depth": "depth", "in_flight": "in_flight_count", "deferred": "deferred_count"}
     names |= {"requeued": "requeue_count", "message": "message_count", "clients": "client_count"}
     clients = (found[0]["clients"] or []) if found else []

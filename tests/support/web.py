@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import gevent
 import pytest
@@ -21,6 +21,7 @@ from gevent import socket
 from gevent.pool import Pool
 
 from gnsq_like import Message, NsqdHTTPClient
+from gnsq_like.http.stats import ChannelStats
 from gnsq_like.testing import RunningNsqd
 from tests.support.daemons import Running, wait_for
 from tests.support.notes import Note, open_gate, read_notes
@@ -265,10 +266,9 @@ def get(port: int, path: str) -> tuple[int, str]:
     return int(head.split()[1]), body.decode()
 
 
-def channel_of(nsqd: Running | RunningNsqd, topic: str) -> dict[str, Any]:
+def channel_of(nsqd: Running | RunningNsqd, topic: str) -> ChannelStats:
     """nsqd's stats of the topic's only channel."""
     with NsqdHTTPClient(nsqd.http_address) as client:
-        channel: dict[str, Any]
         [channel] = client.stats(topic=topic)["topics"][0]["channels"]
     return channel
 
@@ -289,7 +289,7 @@ CLOSING = 4
 
 def client_states(nsqd: Running, topic: str) -> list[int]:
     """The states of the consumers of the topic's only channel."""
-    return [client["state"] for client in channel_of(nsqd, topic)["clients"]]
+    return [client["state"] for client in channel_of(nsqd, topic)["clients"] or ()]
 
 
 def publish_from(clients: int, port: int, names: Iterable[str], topic: str = "clicks", query: str = "") -> Answers:

@@ -9,6 +9,7 @@ from gevent.event import Event
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnsq_like.cluster.rounds import Unreachable
 from gnsq_like.testing import wait_until
 from gnsq_like.tools.publishing import (
     BadRecord,
@@ -19,7 +20,6 @@ from gnsq_like.tools.publishing import (
     split_records,
     topic_by_field,
 )
-from gnsq_like.tools.sources import Unreachable
 from tests.support.daemons import running_nsqd
 
 BODIES = st.lists(st.binary(max_size=6).filter(lambda body: b"\n" not in body), max_size=6)

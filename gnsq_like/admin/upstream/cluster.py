@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from gnsq_like.admin.upstream.departures import REGISTERS_WITHIN, Departures
 from gnsq_like.admin.upstream.overview import NodeStats, NodeTotal, Overview, add_node, read_stats
 from gnsq_like.admin.upstream.shared import Shared
-from gnsq_like.http.nsqd import NsqdHTTPClient, NsqdInfo
+from gnsq_like.cluster.counting import TopicCount, count_topic
+from gnsq_like.cluster.daemons import Daemons
+from gnsq_like.cluster.figures import ChannelFigures, TopicFigures, read_topics
+from gnsq_like.cluster.nodes import Node, from_info, in_order, unite
+from gnsq_like.cluster.rounds import NoAnswer, NotFound, Round
+from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
-from gnsq_like.tools.figures import (
-    ChannelFigures,
-    TopicFigures,
-    read_publishers,
-    read_topics,
-    sum_of_channels,
-    sum_of_topics,
-)
-from gnsq_like.tools.nodes import Node, from_info, from_lookupd, in_order, unite
-from gnsq_like.tools.rounds import Round, UpstreamError, Upstreams
 
 _T = TypeVar("_T")
 
@@ -45,16 +40,6 @@ class Found(Generic[_T]):
 
     value: _T
     warnings: list[str] = field(default_factory=list)
-
-
-@dataclass
-class TopicReport:
-    """A topic on all of its nodes."""
-
-    figures: TopicFigures
-    #: Open connections that have published to it; only with clients.
-    publishers: list[dict[str, Any]]
-    nodes: list[Node]
 
 
 @dataclass
@@ -80,20 +65,11 @@ class Cluster:
     :param name: for people; empty for the only one
     """
 
-    def __init__(
-        self,
-        name: str,
-        lookupd_addresses: Sequence[str],
-        nsqd_addresses: Sequence[str],
-        lookupds: Upstreams[LookupdClient],
-        nsqds: Upstreams[NsqdHTTPClient],
-    ) -> None:
+    def __init__(self, name: str, daemons: Daemons) -> None:
         self.name = name
-        #: Without credentials, as all addresses of nodes are.
-        self.lookupd_addresses = lookupds.name(lookupd_addresses)
-        self.nsqd_addresses = nsqds.name(nsqd_addresses)
-        self.lookupds = lookupds
-        self.nsqds = nsqds
+        self.daemons = daemons
+        #: Seconds that nsqlookupds have, where nsqds are asked afterwards: a part of a round's time.
+        self._first = _FIRST_PART * daemons.timeout
         self.shared = Shared()
         #: The last one that was taken.
         self.last_overview: Overview | None = None
@@ -101,113 +77,99 @@ class Cluster:
 
     @property
     def has_lookupds(self) -> bool:
-        return bool(self.lookupd_addresses)
+        return bool(self.daemons.lookupd_http_addresses)
 
     def command(self, *words: str) -> str:
         """``gnsq-like WORDS``, for this cluster; pages show it beside their buttons."""
         if self.has_lookupds:
-            flag, addresses = "--lookupd-http-address", self.lookupd_addresses
+            flag, addresses = "--lookupd-http-address", self.daemons.lookupd_http_addresses
         else:
-            flag, addresses = "--nsqd-http-address", self.nsqd_addresses
+            flag, addresses = "--nsqd-http-address", self.daemons.nsqd_http_addresses
         return shlex.join(["gnsq-like", *words, *(f"{flag}={each}" for each in addresses)])
 
     def close(self) -> None:
         """Close all connections."""
-        self.lookupds.close()
-        self.nsqds.close()
+        self.daemons.close()
 
     # -- topics ----------------------------------------------------------------------------------------
 
     def topics(self, max_age: float = 0.0) -> Found[list[str]]:
-        """The names of all topics. Raises UpstreamError."""
+        """The names of all topics. Raises NoAnswer."""
 
         def ask() -> Found[list[str]]:
             if self.has_lookupds:
                 known = self._ask_lookupds(LookupdClient.topics)
                 return Found(sorted({each for topics in known.answers.values() for each in topics}), known.warnings)
-            found = self._ask_nsqds(_topic_names)
+            found = self.daemons.ask_nsqds(self.daemons.nsqd_http_addresses, _topic_names)
+            found.require_any("nsqd")
             return Found(sorted({each for topics in found.answers.values() for each in topics}), found.warnings)
 
         return self.shared.get(("topics",), ask, max_age)
 
     def inactive_topics(self, max_age: float = 0.0) -> Found[dict[str, list[str]]]:
-        """Topics that no node has, though nsqlookupds know them, and their channels. Raises UpstreamError."""
+        """Topics that no node has, though nsqlookupds know them, and their channels. Raises NoAnswer."""
 
         def ask() -> Found[dict[str, list[str]]]:
             if not self.has_lookupds:
                 return Found({}, self.topics().warnings)
-            known = self._ask_lookupds(lambda client: (client.topics(), client.nodes()), _FIRST_PART)
+            known = self._ask_lookupds(lambda client: (client.topics(), client.nodes()), self._first)
             topics = {topic for each, _ in known.answers.values() for topic in each}
             active = {topic for _, nodes in known.answers.values() for node in nodes for topic in _active_topics(node)}
             inactive = sorted(topics - active)
-            found = self.lookupds.ask(known.answers, lambda client: {each: client.channels(each) for each in inactive})
+            found = self.daemons.ask_lookupds(lambda client: {each: client.channels(each) for each in inactive})
             channels: dict[str, set[str]] = {topic: set() for topic in inactive}
             for answer in found.answers.values():
                 for topic, names in answer.items():
                     channels[topic].update(names)
-            warnings = [*known.warnings, *found.warnings]
+            later = [str(failure) for address, failure in found.failures.items() if address in known.answers]
+            warnings = [*known.warnings, *later]
             return Found({topic: sorted(names) for topic, names in channels.items()}, warnings)
 
         return self.shared.get(("inactive",), ask, max_age)
 
-    def topic(self, name: str, max_age: float = 0.0, *, with_clients: bool = False) -> Found[TopicReport]:
-        """A topic. Raises UpstreamError if no node has it."""
+    def topic(self, name: str, max_age: float = 0.0, *, with_clients: bool = False) -> Found[TopicCount]:
+        """A topic. Raises NoAnswer if no node has it."""
 
-        def ask() -> Found[TopicReport]:
-            def question(client: NsqdHTTPClient) -> tuple[list[TopicFigures], list[dict[str, Any]]]:
-                stats = client.stats(name, include_clients=with_clients, include_mem=False)
-                return read_topics(stats), read_publishers(stats, name)
-
-            found, warnings = self._ask_nodes_of(name, question)
-            topics = [each for node, (topics, _) in found for each in node.own(topics) if each.topic_name == name]
-            publishers = [each | node.of_client for node, (_, publishers) in found for each in publishers]
-            return Found(TopicReport(sum_of_topics(name, topics), publishers, [node for node, _ in found]), warnings)
+        def ask() -> Found[TopicCount]:
+            return self._count(name, None, with_clients)
 
         return self.shared.get(("topic", name, with_clients), ask, max_age)
 
     def channel(self, topic: str, name: str, max_age: float = 0.0) -> Found[ChannelFigures | None]:
-        """A channel with its clients; None if no node has it. Raises UpstreamError if none has its topic."""
+        """A channel with its clients; None if no node has it. Raises NoAnswer if none has its topic."""
 
         def ask() -> Found[ChannelFigures | None]:
-            def question(client: NsqdHTTPClient) -> list[TopicFigures]:
-                return read_topics(client.stats(topic, name, include_mem=False))
-
-            found, warnings = self._ask_nodes_of(topic, question)
-            channels = [
-                channel
-                for node, topics in found
-                for figures in node.own(topics)
-                for channel in figures.channels
-                if figures.topic_name == topic and channel.channel_name == name
-            ]
-            return Found(sum_of_channels(channels) if channels else None, warnings)
+            found = self._count(topic, name, True)
+            return Found(found.value.channel(name), found.warnings)
 
         return self.shared.get(("channel", topic, name), ask, max_age)
+
+    def _count(self, topic: str, channel: str | None, with_clients: bool) -> Found[TopicCount]:
+        count = count_topic(self.daemons, topic, channel, with_clients=with_clients, timeout=self._first)
+        if not count.nodes:
+            raise NotFound(f"topic {topic} on any nsqd")
+        return Found(count, [*map(str, count.failures)])
 
     # -- nodes -----------------------------------------------------------------------------------------
 
     def nodes(self, max_age: float = 0.0) -> Found[list[Node]]:
-        """All nodes. Raises UpstreamError."""
+        """All nodes. Raises NoAnswer."""
 
         def ask() -> Found[list[Node]]:
-            if self.has_lookupds:
-                known = self._ask_lookupds(LookupdClient.nodes)
-                return Found(unite(known.answers), known.warnings)
-            found = self._ask_nsqds(lambda client: (client.info(), _topic_names(client)))
-            nodes = [from_info(address, info, topics) for address, (info, topics) in found.answers.items()]
-            return Found(in_order(nodes), found.warnings)
+            found = self.daemons.nodes()
+            return Found([*found.answers.values()], found.warnings)
 
         return self.shared.get(("nodes",), ask, max_age)
 
     def node(self, address: str, max_age: float = 0.0) -> Found[NodeReport | None]:
-        """A node with all that it has; None if there is none of this name. Raises UpstreamError."""
+        """A node with all that it has; None if there is none of this name. Raises NoAnswer."""
 
         def ask() -> Found[NodeReport | None]:
             known = self.nodes()
             node = next((each for each in known.value if each.address == address), None)
             if node is None:
                 return Found(None, known.warnings)
-            found = self.nsqds.ask([address], lambda client: (stats := client.stats(), read_topics(stats)))
+            found = self.daemons.ask_nsqds([address], lambda client: (stats := client.stats(), read_topics(stats)))
             found.require_any("nsqd")
             stats, topics = found.answers[address]
             memory = stats.get("memory")
@@ -217,12 +179,12 @@ class Cluster:
         return self.shared.get(("node", address), ask, max_age)
 
     def counter(self, max_age: float = 0.0) -> Found[dict[tuple[str, str, str], int]]:
-        """How many messages each channel of each node has had, by topic, channel and node. Raises UpstreamError."""
+        """How many messages each channel of each node has had, by topic, channel and node. Raises NoAnswer."""
 
         def ask() -> Found[dict[tuple[str, str, str], int]]:
             nodes = self.nodes()
             addresses = [node.address for node in nodes.value]
-            found = self.nsqds.ask(addresses, _read_all)
+            found = self.daemons.ask_nsqds(addresses, _read_all)
             found.require_any("nsqd")
             counts: dict[tuple[str, str, str], int] = {}
             for address, stats in found.answers.items():
@@ -233,11 +195,11 @@ class Cluster:
         return self.shared.get(("counter",), ask, max_age)
 
     def consumed_channels(self, max_age: float = 0.0) -> Found[list[ChannelFigures]]:
-        """Every channel of each node, with its clients. Raises UpstreamError."""
+        """Every channel of each node, with its clients. Raises NoAnswer."""
 
         def ask() -> Found[list[ChannelFigures]]:
             nodes = self.nodes()
-            found = self.nsqds.ask(
+            found = self.daemons.ask_nsqds(
                 [node.address for node in nodes.value], lambda client: read_topics(client.stats(include_mem=False))
             )
             answers = [(node, found.answers.get(node.address, [])) for node in nodes.value]
@@ -260,15 +222,15 @@ class Cluster:
         overview, used = Overview(time.time(), time.monotonic()), time.thread_time()
         try:
             nodes = self._nodes_for(overview)
-        except UpstreamError as exc:
+        except NoAnswer as exc:
             overview.warnings.append(str(exc))
             nodes = []
         totals = [NodeTotal(node) for node in nodes]
         if self.has_lookupds:
             self.departures.look(nodes, overview.lookupds, overview.at)
             totals += [NodeTotal(node, left_at=at) for node, at in self.departures.left.values()]
-            self.nsqds.keep(total.node.address for total in totals)
-        found = self.nsqds.ask([total.node.address for total in totals], _read_all)
+            self.daemons.keep(total.node.address for total in totals)
+        found = self.daemons.ask_nsqds([total.node.address for total in totals], _read_all)
         for total in totals:
             address = total.node.address
             if total.left_at is not None and overview.at - total.left_at >= REGISTERS_WITHIN:
@@ -288,9 +250,9 @@ class Cluster:
 
     def _nodes_for(self, overview: Overview) -> list[Node]:
         if not self.has_lookupds:
-            known = self.nsqds.ask(self.nsqd_addresses, NsqdHTTPClient.info, _FIRST_PART * self.nsqds.timeout)
+            known = self.daemons.ask_nsqds(self.daemons.nsqd_http_addresses, NsqdHTTPClient.info, self._first)
             nodes = []
-            for address in self.nsqd_addresses:
+            for address in self.daemons.nsqd_http_addresses:
                 if address in known.answers:
                     nodes.append(from_info(address, known.answers[address]))
                 else:
@@ -298,13 +260,10 @@ class Cluster:
                     silent = NodeTotal(from_info(address, None), str(known.failures[address]))
                     overview.nodes.append(silent)
             return in_order(nodes)
-        answers = self.lookupds.ask(
-            self.lookupd_addresses,
-            lambda client: (client.topics(), client.nodes()),
-            _FIRST_PART * self.lookupds.timeout,
-        )
+        answers = self.daemons.ask_lookupds(lambda client: (client.topics(), client.nodes()), self._first)
         overview.lookupds = {
-            address: str(answers.failures.get(address, "")) for address in dict.fromkeys(self.lookupd_addresses)
+            address: str(answers.failures.get(address, ""))
+            for address in dict.fromkeys(self.daemons.lookupd_http_addresses)
         }
         overview.warnings += answers.warnings
         overview.idle_topics = sorted({topic for topics, _ in answers.answers.values() for topic in topics})
@@ -312,51 +271,24 @@ class Cluster:
 
     # -- asking ----------------------------------------------------------------------------------------
 
-    def _ask_lookupds(self, question: Callable[[LookupdClient], _T], part: float = 1.0) -> Round[_T]:
-        known = self.lookupds.ask(self.lookupd_addresses, question, part * self.lookupds.timeout)
+    def _ask_lookupds(self, question: Callable[[LookupdClient], _T], timeout: float | None = None) -> Round[_T]:
+        known = self.daemons.ask_lookupds(question, timeout)
         known.require_any("nsqlookupd")
         return known
 
-    def _ask_nsqds(self, question: Callable[[NsqdHTTPClient], _T]) -> Round[_T]:
-        found = self.nsqds.ask(self.nsqd_addresses, question)
-        found.require_any("nsqd")
-        return found
-
-    def producers_of(self, topic: str) -> Found[list[Node]]:
-        """The nodes that have a topic. Raises UpstreamError if no upstream knows it."""
-        if self.has_lookupds:
-            known = self._ask_lookupds(lambda client: client.lookup(topic), _FIRST_PART)
-            nodes = {
-                node.http_address: from_lookupd(node, lookupd)
-                for lookupd, each in known.answers.items()
-                for node in each.producers
-            }
-            return Found(list(nodes.values()), _without_unknown(known))
-        found = self._ask_nsqds(lambda client: _with_topic(client, topic))
-        return Found(
-            [from_info(address, info, [topic]) for address, info in found.answers.items() if info is not None],
-            found.warnings,
-        )
+    def producers_of(self, topic: str) -> list[Node]:
+        """The nodes that have a topic; empty if only nsqlookupds know it. Raises NoAnswer if nobody does."""
+        return [*self.daemons.nodes_of(topic, self._first).answers.values()]
 
     def not_reached(self, topic: str) -> list[str]:
         """Warnings for nodes that had a topic and have left: they may come back with it. May switch."""
         if not self.has_lookupds:
             return []
-        known = self.lookupds.ask(self.lookupd_addresses, LookupdClient.nodes, _FIRST_PART * self.lookupds.timeout)
-        problems = {address: str(known.failures.get(address, "")) for address in self.lookupd_addresses}
+        known = self.daemons.ask_lookupds(LookupdClient.nodes, self._first)
+        problems = {address: str(known.failures.get(address, "")) for address in self.daemons.lookupd_http_addresses}
         self.departures.look(unite(known.answers), problems, time.time())
         left = (node for node, _ in self.departures.left.values())
         return [f"{node.address} has left with {topic}, not reached" for node in left if topic in node.topics]
-
-    def _ask_nodes_of(
-        self, topic: str, question: Callable[[NsqdHTTPClient], _T]
-    ) -> tuple[list[tuple[Node, _T]], list[str]]:
-        """Ask the nodes that have a topic; the answers by node, and warnings. Raises UpstreamError."""
-        producers = self.producers_of(topic)
-        found = self.nsqds.ask([node.address for node in producers.value], question)
-        found.require_any("nsqd")
-        answers = [(node, found.answers[node.address]) for node in producers.value if node.address in found.answers]
-        return answers, [*producers.warnings, *found.warnings]
 
 
 def _active_topics(node: NsqdNode) -> Iterable[str]:
@@ -370,14 +302,3 @@ def _topic_names(client: NsqdHTTPClient) -> list[str]:
 
 def _read_all(client: NsqdHTTPClient) -> NodeStats:
     return read_stats(client.stats(include_clients=False, include_mem=False))
-
-
-def _with_topic(client: NsqdHTTPClient, topic: str) -> NsqdInfo | None:
-    """The nsqd's description, if it has the topic."""
-    topics = read_topics(client.stats(topic, include_clients=False, include_mem=False))
-    return client.info() if any(each.topic_name == topic for each in topics) else None
-
-
-def _without_unknown(known: Round[Any]) -> list[str]:
-    """Warnings, but not of nsqlookupds that do not know the topic that others know."""
-    return [str(each) for each in known.failures.values() if getattr(each, "message", "") != "TOPIC_NOT_FOUND"]

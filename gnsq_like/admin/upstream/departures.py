@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from gnsq_like.tools.nodes import Node
+from gnsq_like.cluster.nodes import Node
 
 #: Seconds for which one that left is kept.
 KEPT = 24 * 3600.0

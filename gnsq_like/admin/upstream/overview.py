@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gnsq_like.http.decode import value_of
-from gnsq_like.tools.figures import ChannelFigures, TopicFigures, read_topics
-from gnsq_like.tools.nodes import Node
+from gnsq_like.cluster.figures import ChannelFigures, TopicFigures, read_topics
+from gnsq_like.cluster.nodes import Node
+from gnsq_like.http.stats import NsqdStats
 
 
 @dataclass(slots=True)
@@ -134,12 +134,9 @@ class NodeStats:
     start_time: int
 
 
-def read_stats(stats: dict[str, object]) -> NodeStats:
-    """A /stats.
-
-    :raises Malformed: it is not what nsqd sends
-    """
-    return NodeStats(read_topics(stats), value_of(stats, "health", str, ""), value_of(stats, "start_time", int, 0))
+def read_stats(stats: NsqdStats) -> NodeStats:
+    """What an nsqd's /stats says."""
+    return NodeStats(read_topics(stats), stats["health"], stats["start_time"])
 
 
 def add_node(overview: Overview, total: NodeTotal, stats: NodeStats) -> None:

@@ -17,9 +17,9 @@ import gevent
 from gevent.lock import BoundedSemaphore
 
 from gnsq_like.admin.history.alerts import Alert, Alerts
+from gnsq_like.cluster.rounds import Upstreams
 from gnsq_like.http.client import HTTPClient
 from gnsq_like.http.decode import Malformed, list_of, value_of
-from gnsq_like.tools.rounds import Upstreams
 
 logger = logging.getLogger(__name__)
 

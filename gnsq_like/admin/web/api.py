@@ -14,15 +14,15 @@ from typing import Any
 
 from flask import Response, request
 
-from gnsq_like.admin.upstream.actions import Outcome
+from gnsq_like.admin.upstream.actions import Performed
 from gnsq_like.admin.web.operations import Target
 from gnsq_like.admin.web.replies import response_of, warning
 from gnsq_like.admin.web.site import Site
+from gnsq_like.cluster.operations import CHANGES
+from gnsq_like.cluster.rounds import NoAnswer
 from gnsq_like.errors import UsageError
 from gnsq_like.httpd.wsgi import Problem, respond
 from gnsq_like.server.shared.gotext import GoObject, read_object
-from gnsq_like.tools.operations import CHANGES
-from gnsq_like.tools.rounds import UpstreamError
 from gnsq_like.wire.names import is_valid_name
 
 logger = logging.getLogger(__name__)
@@ -59,8 +59,8 @@ class API:
             _check_names(names)
             try:
                 return function(**names)
-            except UpstreamError as exc:
-                raise Problem(502, f"UPSTREAM_ERROR: {exc}") from exc
+            except NoAnswer as exc:
+                raise _upstream_error(f"failed to query any {exc.kind}: {exc}") from exc
             except UsageError as exc:
                 raise Problem(400, str(exc)) from exc
 
@@ -80,7 +80,7 @@ class API:
 
     def topic(self, topic: str) -> dict[str, object]:
         found = self._site.run(self._site.cluster.topic, topic)
-        return {**found.value.figures.as_json(), "message": warning(found.warnings)}
+        return {**found.value.total.as_json(), "message": warning(found.warnings)}
 
     def channel(self, topic: str, channel: str) -> dict[str, object]:
         found = self._site.run(self._site.cluster.channel, topic, channel)
@@ -151,10 +151,15 @@ class API:
         return self._perform("tombstone_topic_producer", Target(topic, node=node))
 
     def _perform(self, action: str, target: Target) -> dict[str, object]:
-        outcome: Outcome = self._site.perform(action, target)
+        outcome: Performed = self._site.perform(action, target)
         if outcome.error:
-            raise UpstreamError(outcome.error)
+            raise _upstream_error(outcome.error)
         return {"message": warning(outcome.warnings)}
+
+
+def _upstream_error(text: str) -> Problem:
+    """As nsqadmin says that no upstream has answered."""
+    return Problem(502, f"UPSTREAM_ERROR: {text}")
 
 
 def _check_names(names: dict[str, str]) -> None:

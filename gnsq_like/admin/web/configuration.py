@@ -49,7 +49,7 @@ def _change(site: Site, name: str) -> None:
     if not body:
         raise Problem(413, "INVALID_VALUE")
     if name == _LOOKUPDS:
-        site.cluster.lookupd_addresses = site.cluster.lookupds.name(_addresses(body))
+        site.cluster.daemons.use_lookupds(_addresses(body))
         site.run(site.cluster.shared.forget)
     elif name == "log_level":
         level = body.decode("utf-8", "replace").lower()
@@ -78,9 +78,9 @@ def _value(site: Site, name: str) -> Any:
     if name == "log_level":
         return LOG_LEVELS.index(site.log_level) + 1
     if name == _LOOKUPDS:
-        return site.cluster.lookupd_addresses
+        return site.cluster.daemons.lookupd_http_addresses
     if name == "nsqd_http_addresses":
-        return site.cluster.nsqd_addresses
+        return site.cluster.daemons.nsqd_http_addresses
     for field in fields(AdminOptions):
         if _NAMES.get(field.name, field.name) == name and name not in _SECRET:
             value = getattr(site.options, field.name)

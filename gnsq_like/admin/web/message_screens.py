@@ -8,7 +8,7 @@ from flask import Response, request
 from werkzeug.wrappers import Response as AnyResponse
 
 from gnsq_like.admin.peek import MOST_MESSAGES, SECONDS
-from gnsq_like.admin.upstream.actions import Outcome
+from gnsq_like.admin.upstream.actions import Performed
 from gnsq_like.admin.web.operations import Target
 from gnsq_like.admin.web.pages.view import Page, View
 from gnsq_like.admin.web.screens import Screens
@@ -38,13 +38,13 @@ class MessageScreens:
             return refusal
         site = self._site
 
-        def carry_out() -> Outcome:
+        def carry_out() -> Performed:
             def start() -> None:
                 rate = site.recorder_of(cluster.name).topic_trend(topic).rate_in
                 site.peeks.start(cluster, topic, rate)
 
             site.run(start)
-            return Outcome(1)
+            return Performed(1)
 
         cluster = site.cluster
         try:
@@ -123,7 +123,7 @@ class MessageScreens:
         if action not in said:
             return self._screens.refused(400, "There is no such action.")
 
-        def carry_out() -> Outcome:
+        def carry_out() -> Performed:
             if action == "open":
                 site.run(site.letters.open, cluster, topic)
             elif action == "release":
@@ -131,10 +131,10 @@ class MessageScreens:
             elif action == "replay":
                 site.run(site.letters.replay, cluster, topic, letter)
             elif action == "replay_all":
-                return Outcome(*site.run(site.letters.replay_all, cluster, topic))
+                return Performed(*site.run(site.letters.replay_all, cluster, topic))
             else:
                 site.run(site.letters.drop, cluster, topic, letter)
-            return Outcome(1)
+            return Performed(1)
 
         where = self._screens.renderer.link("letters", topic_name=topic)
         details = {"letter": letter} if letter else {}

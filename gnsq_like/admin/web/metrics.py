@@ -48,7 +48,7 @@ from gnsq_like.admin.history.trend import is_peek
 from gnsq_like.admin.upstream.overview import Overview
 from gnsq_like.admin.web.site import Site
 from gnsq_like.admin.web.words import cut
-from gnsq_like.tools.figures import ChannelFigures, TopicFigures
+from gnsq_like.cluster.figures import ChannelFigures, TopicFigures
 
 _Figures = TopicFigures | ChannelFigures
 _Kind = CounterMetricFamily | GaugeMetricFamily

@@ -16,12 +16,12 @@ from flask import Request
 from gnsq_like.admin.audit import AuditLog
 from gnsq_like.admin.core import Core
 from gnsq_like.admin.upstream import actions
-from gnsq_like.admin.upstream.actions import Outcome
+from gnsq_like.admin.upstream.actions import Performed
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.web.identity import Identity, basic_credentials
+from gnsq_like.cluster.operations import DONE
+from gnsq_like.cluster.rounds import NoAnswer
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.operations import CHANGES
-from gnsq_like.tools.rounds import UpstreamError
 
 
 @dataclass(frozen=True)
@@ -34,25 +34,21 @@ class Target:
 
 
 #: What each does, by nsqadmin's names.
-ACTIONS: dict[str, Callable[[Cluster, Target], Outcome]] = {
-    "create_topic": lambda cluster, target: actions.create(cluster, target.topic),
-    "create_channel": lambda cluster, target: actions.create(cluster, target.topic, target.channel),
-    "delete_topic": lambda cluster, target: actions.delete(cluster, target.topic),
-    "delete_channel": lambda cluster, target: actions.delete(cluster, target.topic, target.channel),
+ACTIONS: dict[str, Callable[[Cluster, Target], Performed]] = {
     "dismiss_node": lambda cluster, target: actions.dismiss(cluster, target.node),
     "tombstone_topic_producer": lambda cluster, target: actions.tombstone(cluster, target.topic, target.node),
 }
 
 
-def _changing(word: str) -> dict[str, Callable[[Cluster, Target], Outcome]]:
+def _operating(word: str) -> dict[str, Callable[[Cluster, Target], Performed]]:
     return {
-        f"{word}_topic": lambda cluster, target: actions.change(cluster, word, target.topic),
-        f"{word}_channel": lambda cluster, target: actions.change(cluster, word, target.topic, target.channel),
+        f"{word}_topic": lambda cluster, target: actions.operate(cluster, word, target.topic),
+        f"{word}_channel": lambda cluster, target: actions.operate(cluster, word, target.topic, target.channel),
     }
 
 
-for _word in CHANGES:
-    ACTIONS |= _changing(_word)
+for _word in DONE:
+    ACTIONS |= _operating(_word)
 
 
 class Operations:
@@ -67,10 +63,10 @@ class Operations:
         self._audit = audit
         self._notify = notify
 
-    def perform(self, action: str, cluster: Cluster, target: Target, request: Request, identity: Identity) -> Outcome:
+    def perform(self, action: str, cluster: Cluster, target: Target, request: Request, identity: Identity) -> Performed:
         """Carry out an action of ACTIONS. May switch, or block.
 
-        :raises NSQError: UpstreamError, as nsqadmin's 502; UsageError for an invalid name
+        :raises NSQError: NoAnswer, as nsqadmin's 502; UsageError for an invalid name
         """
         return self.record(
             action, cluster, target, request, identity, lambda: self._core.run(ACTIONS[action], cluster, target)
@@ -83,9 +79,9 @@ class Operations:
         target: Target,
         request: Request,
         identity: Identity,
-        carry_out: Callable[[], Outcome],
+        carry_out: Callable[[], Performed],
         **details: object,
-    ) -> Outcome:
+    ) -> Performed:
         """Carry out any action, and record it. Raises what ``carry_out`` raises."""
         entry = _entry(action, target, request, identity.user)
         if cluster.name:
@@ -98,7 +94,7 @@ class Operations:
         except NSQError as exc:
             self._audit.add({**audited, "result": "failed", "error": str(exc)})
             # As nsqadmin: these are notified even when they failed.
-            if isinstance(exc, UpstreamError) and action.startswith(("pause", "unpause", "empty")):
+            if isinstance(exc, NoAnswer) and action.startswith(("pause", "unpause", "empty")):
                 self._notify(entry)
             raise
         failed = outcome.warnings and not outcome.done

@@ -13,7 +13,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from gnsq_like.admin.history.alerts import down
 from gnsq_like.admin.upstream import actions
-from gnsq_like.admin.upstream.actions import Outcome
+from gnsq_like.admin.upstream.actions import Performed
 from gnsq_like.admin.web.operations import Target
 from gnsq_like.admin.web.pages import nodes, others, topic
 from gnsq_like.admin.web.pages.view import Page, View
@@ -177,7 +177,7 @@ class Screens:
             return link("activity")
         if action == "create_topic":
             return link("lookup")
-        if action == "create_channel" and not self._site.run(self._site.cluster.producers_of, target.topic).value:
+        if action == "create_channel" and not self._site.run(self._site.cluster.producers_of, target.topic):
             return link("lookup")  # it is registered, and made on a node with the topic's first message
         if target.channel and action != "delete_channel":
             return link("channel", topic_name=target.topic, channel=target.channel)
@@ -192,14 +192,14 @@ class Screens:
         try:
             defer = float(request.form.get("defer", "").strip() or 0)
             # A topic that is only registered is made by its first message, on any node.
-            nodes = self._site.run(self._site.cluster.producers_of, topic_name).value
+            nodes = self._site.run(self._site.cluster.producers_of, topic_name)
             nodes = nodes or self._site.run(self._site.cluster.nodes).value
             if node not in {each.address for each in nodes}:
                 return self.go(where, f"{node[:100]} has no such topic.", "bad")
 
-            def carry_out() -> Outcome:
+            def carry_out() -> Performed:
                 self._site.run(actions.publish, self._site.cluster, node, topic_name, body, defer or None)
-                return Outcome(1)
+                return Performed(1)
 
             self._site.operations.record(
                 "publish",
@@ -216,7 +216,7 @@ class Screens:
             return self.go(where, f"That did not work: {exc}", "bad")
         return self.go(where, f"Published to {topic_name} on {node}.")
 
-    def told(self, where: str, outcome: Outcome, text: str) -> AnyResponse:
+    def told(self, where: str, outcome: Performed, text: str) -> AnyResponse:
         """Go to a page that says what came of an action."""
         if not outcome.warnings:
             return self.go(where, text)

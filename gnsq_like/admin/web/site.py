@@ -18,7 +18,7 @@ from gnsq_like.admin.letters import Letters
 from gnsq_like.admin.notifications import Notifications
 from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.peek import Peeks
-from gnsq_like.admin.upstream.actions import Outcome
+from gnsq_like.admin.upstream.actions import Performed
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.overview import Overview
 from gnsq_like.admin.upstream.pipelines import Pipelines
@@ -113,6 +113,6 @@ class Site:
         """Call a function in the core's thread. May switch, or block."""
         return self.core.run(function, *arguments)
 
-    def perform(self, action: str, target: Target) -> Outcome:
+    def perform(self, action: str, target: Target) -> Performed:
         """Carry out an action for the user of this request."""
         return self.operations.perform(action, self.cluster, target, request, self.identity)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gnsq_like.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from gnsq_like.tools.daemons import Daemons
+    from gnsq_like.cluster.daemons import Daemons
 
 
 class Cluster:
@@ -36,13 +36,14 @@ class Cluster:
         :param within: seconds; what has not answered then is left out. Without it, every nsqd must answer
         :raises NSQError: if no HTTP address is known; without ``within``, if a daemon does not answer
         """
-        from gnsq_like.tools.counting import count_topic
-        from gnsq_like.tools.daemons import NotFound
-        from gnsq_like.tools.sources import Unreachable
+        from gnsq_like.cluster.counting import count_topic
+        from gnsq_like.cluster.rounds import NotFound, Unreachable
 
         try:
             # Two rounds, so that a silent nsqlookupd leaves time for the nsqds.
-            found, failures = count_topic(self._daemons({} if within is None else {"timeout": within / 2}), topic)
+            with self._daemons({} if within is None else {"timeout": within / 2}) as daemons:
+                found = count_topic(daemons, topic)
+            failures = found.failures
         except NotFound as exc:  # by those that answered
             found, failures = None, exc.failures
         except Unreachable as exc:
@@ -52,26 +53,28 @@ class Cluster:
         if found is None:
             return 0
         channel = found.channel(self._channel)
-        return found.depth + (0 if channel is None else channel.left)
+        return found.total.depth + (0 if channel is None else channel.left)
 
     def empty(self, topic: str) -> None:
         """Drop all messages, those in flight and deferred included. May switch, or block.
 
         :raises NSQError: if no HTTP address is known, or an nsqd does not answer
         """
-        from gnsq_like.tools.daemons import NotFound
-        from gnsq_like.tools.operations import change
+        from gnsq_like.cluster.operations import operate
+        from gnsq_like.cluster.rounds import NotFound
 
-        for channel in (None, self._channel):  # the topic first: what it has would pass on to the channel
-            try:
-                failures = change(self._daemons(), "empty", topic, channel).failures
-            except NotFound as exc:  # by those that answered
-                failures = exc.failures
-            if failures:
-                raise failures[0]
+        with self._daemons() as daemons:
+            for channel in (None, self._channel):  # the topic first: what it has would pass on to the channel
+                try:
+                    failures = operate(daemons, "empty", topic, channel).failures
+                except NotFound as exc:  # by those that answered
+                    failures = exc.failures
+                for failure in failures:
+                    if not isinstance(failure, NotFound):
+                        raise failure
 
     def _daemons(self, options: Mapping[str, Any] = MappingProxyType({})) -> Daemons:
-        from gnsq_like.tools.daemons import Daemons
+        from gnsq_like.cluster.daemons import Daemons
 
         if not self.is_known:
             text = "messages are counted and dropped over nsqd's HTTP API: name that, or nsqlookupds"

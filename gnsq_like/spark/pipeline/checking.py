@@ -21,7 +21,7 @@ from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.transform import load_function
 from gnsq_like.spark.sink import SinkOptions
-from gnsq_like.spark.source.daemons import Daemons
+from gnsq_like.spark.source.nsqds import Nsqds
 
 #: Bytes that must be free where the pipeline writes.
 _LEAST_FREE = 64 << 20
@@ -100,7 +100,7 @@ def _table(pipeline: Pipeline) -> str:
 
 
 def _daemons(pipeline: Pipeline) -> str:
-    daemons = Daemons(pipeline.source_options, creates=False)
+    daemons = Nsqds(pipeline.source_options, creates=False)
     daemons.prepare()
     depths = daemons.depths()
     if daemons.away:

@@ -29,7 +29,7 @@ from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.repair import check_checkpoint
 from gnsq_like.spark.pipeline.transform import load_function
 from gnsq_like.spark.pipeline.watched import watched
-from gnsq_like.spark.source.daemons import Daemons
+from gnsq_like.spark.source.nsqds import Nsqds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +93,7 @@ def run_pipeline(
     :param log_level: the level of Spark's own log, for a new session
     :param adopt: take over tables and staged messages of a pipeline that has ended for good or lost its checkpoint
     :raises InvalidOption: the schema or a place is wrong
-    :raises HTTPError: no daemon of the source answers
+    :raises NSQError: no daemon of the source answers
     :raises NoDeadLetterNsqd: none takes dead letters
     :raises JavaNotFound: there is no Java for Spark
     :raises NotBegun: Spark does not start, another run uses the checkpoint, or a table is another pipeline's or gone
@@ -105,7 +105,7 @@ def run_pipeline(
         pipeline = replace(pipeline, source={**pipeline.source, "unfinished_log": "adopt"})
     # All of this before Spark is started, which takes a while.
     check_settings(pipeline)
-    daemons = Daemons(pipeline.source_options)
+    daemons = Nsqds(pipeline.source_options)
     daemons.prepare()
     if pipeline.sink_options is not None:
         check_sink(pipeline.sink_options)
@@ -171,7 +171,7 @@ class _Run:
     """One query from start to end."""
 
     def __init__(
-        self, pipeline: Pipeline, spark: SparkSession, daemons: Daemons, status: RunStatus, address: str
+        self, pipeline: Pipeline, spark: SparkSession, daemons: Nsqds, status: RunStatus, address: str
     ) -> None:
         self._pipeline = pipeline
         self._spark = spark

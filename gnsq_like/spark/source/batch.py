@@ -23,8 +23,8 @@ from pyspark.sql.types import StructType
 from gnsq_like import Connection
 from gnsq_like.errors import NSQError
 from gnsq_like.spark.options import SourceOptions, parse_options
-from gnsq_like.spark.source.daemons import Daemons
 from gnsq_like.spark.source.executor import MessageBuffer
+from gnsq_like.spark.source.nsqds import Nsqds
 from gnsq_like.spark.source.parsed import check_columns, rows_of
 from gnsq_like.spark.source.plan import by_log, make_plan
 from gnsq_like.spark.staging.offsets import Offset, Part, TopicChannel
@@ -53,7 +53,7 @@ class NsqBatchReader(DataSourceReader):
         """One for each nsqd and topic with messages."""
         options = self._options
         with without_traceback():
-            daemons = Daemons(options)
+            daemons = Nsqds(options)
             daemons.prepare()
             plan = make_plan(
                 daemons.settled_depths(),

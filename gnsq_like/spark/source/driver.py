@@ -27,9 +27,9 @@ from typing import Any
 
 import gevent
 
-from gnsq_like.errors import HTTPError
+from gnsq_like.errors import NSQError
 from gnsq_like.spark.options import SourceOptions
-from gnsq_like.spark.source.daemons import Daemons
+from gnsq_like.spark.source.nsqds import Nsqds
 from gnsq_like.spark.source.plan import Depth, Outstanding, Queue, by_log, limit_parts, make_plan
 from gnsq_like.spark.source.query_log import QueryLog, lost
 from gnsq_like.spark.staging.offsets import Offset, Offsets, Part, Share, TopicChannel, planned_at
@@ -66,7 +66,7 @@ class Driver:
         self._options = options
         self._clock = clock
         self._open_store = open_store
-        self._daemons = Daemons(options)
+        self._daemons = Nsqds(options)
         self._opened: Store | None = None
         #: The log that a new query of one topic would begin.
         self._new_log = uuid.uuid4().hex
@@ -164,7 +164,7 @@ class Driver:
             return self._planned(offsets, resumed)
         try:
             self._prepare()
-        except HTTPError:
+        except NSQError:
             # A new query that reaches no daemon is a mistake. One that has run waits until they are back.
             if not any(offset.batch for offset in offsets.logs.values()):
                 raise
@@ -278,14 +278,14 @@ class Driver:
         """
         first, last = self._offsets(start), self._offsets(end)
         now = int(self._clock() * 1e6)  # for a batch that an older version has planned
-        with suppress(HTTPError):  # tasks find out whether an nsqd is there
+        with suppress(NSQError):  # tasks find out whether an nsqd is there
             self._prepare()
         connected = any(log.has_received for log in self._logs.values())
         parts = [
             replace(
                 part,
                 seen_us=last.at_us or now,
-                http=self._daemons.http_url(part.address),
+                http=self._daemons.http_address(part.address),
                 connected_before=connected,
             )
             for of, offset in last.logs.items()

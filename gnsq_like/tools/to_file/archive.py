@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 import gevent
 from gevent.event import Event
 
-from gnsq_like.errors import InvalidOption, NSQError
+from gnsq_like import LookupdClient
+from gnsq_like.errors import InvalidOption
 from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.tools.consuming import STOP_TIMEOUT, Consumption
-from gnsq_like.tools.sources import Source, topics_of
+from gnsq_like.tools.sources import Source
 from gnsq_like.tools.to_file.leftovers import recover
 from gnsq_like.tools.to_file.log_file import LogFile
 from gnsq_like.tools.to_file.members import new_member
@@ -130,13 +131,13 @@ class _Run:
 
     def follow_topics(self, interval: float, *timeouts: float) -> None:
         """Add topics as the nsqlookupds learn of them. May switch; never returns."""
-        clients = self._source.lookupds(*timeouts)
-        while True:
-            try:
-                self.add(sorted(topics_of(clients)))
-            except NSQError as exc:
-                logger.warning("cannot ask for topics: %s", exc)
-            gevent.sleep(interval)
+        with self._source.daemons(*timeouts) as daemons:
+            while True:
+                known = daemons.ask_lookupds(LookupdClient.topics)
+                if not known.answers:
+                    logger.warning("cannot ask for topics: %s", "; ".join(known.warnings))
+                self.add(sorted({topic for topics in known.answers.values() for topic in topics}))
+                gevent.sleep(interval)
 
     def close_files_at(self, hang_up: Event) -> None:
         """Close all files each time the event is set. May switch; never returns."""

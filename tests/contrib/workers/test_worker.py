@@ -42,7 +42,7 @@ def rdy(nsqd: Running) -> list[int]:
     """The RDY of each client."""
     with NsqdHTTPClient(nsqd.http_address) as client:
         channels = [channel for topic in client.stats()["topics"] for channel in topic["channels"]]
-    return [each["ready_count"] for channel in channels for each in channel["clients"]]
+    return [each["ready_count"] for channel in channels for each in channel["clients"] or ()]
 
 
 def test_a_share_that_comes_with_the_start_holds() -> None:

@@ -22,8 +22,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from gnsq_like import Connection, NsqdHTTPClient
+from gnsq_like.cluster.rounds import Unreachable
 from gnsq_like.deadletter import open_envelope
-from gnsq_like.errors import HTTPError, InvalidOption
+from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline
 from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
@@ -302,7 +303,7 @@ def test_a_type_that_readers_could_not_read_beside_the_old_one_is_refused(
 
 def test_what_cannot_begin_says_so(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
     away = {"nsqd_tcp_addresses": "127.0.0.1:1", "nsqd_http_addresses": "127.0.0.1:1"}
-    with pytest.raises(HTTPError, match=r"127\.0\.0\.1:1"):
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
         run_pipeline(pipeline_for(nsqd, tmp_path, "begin", source=away), spark=spark)
     (tmp_path / "file").write_text("")
     nowhere = pipeline_for(nsqd, tmp_path, "begin", checkpoint=str(tmp_path / "file" / "checkpoint"))

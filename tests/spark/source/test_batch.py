@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
+from gnsq_like.http.stats import ChannelStats
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.spark_engine import PATIENT
 
@@ -54,8 +55,8 @@ def numbers(frame: DataFrame) -> list[int]:
 def left(client: NsqdHTTPClient, topic: str) -> list[int]:
     """The depth and the messages in flight, once the connections are gone."""
 
-    def channel() -> dict[str, Any]:
-        found: dict[str, Any] = client.stats(topic)["topics"][0]["channels"][0]
+    def channel() -> ChannelStats:
+        found = client.stats(topic)["topics"][0]["channels"][0]
         return found
 
     wait_for(lambda: not channel()["client_count"], "the connections are gone")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gevent
 import pytest
 
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import ConnectionFailed
+from gnsq_like.http.stats import ChannelStats
 from tests.support.daemons import KINDS, Running, running_nsqd, wait_for
 from tests.support.peer import CLOSE_WAIT, OK, PATIENCE, ScriptedNsqd, scripted_nsqd
 from tests.support.spark_engine import PATIENT, read_options
@@ -55,8 +56,8 @@ def fill(nsqd: Running, topic: str, count: int) -> NsqdHTTPClient:
     return client
 
 
-def channel(client: NsqdHTTPClient, topic: str) -> dict[str, Any]:
-    found: dict[str, Any] = client.stats(topic)["topics"][0]["channels"][0]
+def channel(client: NsqdHTTPClient, topic: str) -> ChannelStats:
+    found = client.stats(topic)["topics"][0]["channels"][0]
     return found
 
 

@@ -18,10 +18,10 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
-from gnsq_like.errors import HTTPError
-from gnsq_like.spark.source.daemons import Daemons
+from gnsq_like.cluster.rounds import Unreachable
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
+from gnsq_like.spark.source.nsqds import Nsqds
 from gnsq_like.spark.staging.records import End
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of
 from gnsq_like.spark.staging.store import DataLost, PosixStore, StagingError
@@ -64,7 +64,7 @@ def test_topic_and_channel_are_there_after_the_first_look(nsqd: Running, tmp_pat
     driver.latest(driver.initial())
     stats = NsqdHTTPClient(nsqd.http_address).stats("made")
     assert [channel["channel_name"] for channel in stats["topics"][0]["channels"]] == ["spark"]
-    Daemons(engine_of(nsqd, tmp_path, "unmade").options, creates=False).prepare()
+    Nsqds(engine_of(nsqd, tmp_path, "unmade").options, creates=False).prepare()
     assert NsqdHTTPClient(nsqd.http_address).stats("unmade")["topics"] == []
 
 
@@ -91,7 +91,7 @@ def test_a_new_query_that_reaches_no_daemon_fails(tmp_path: Path) -> None:
         assert engine.run() == 1
         nsqd.kill()
         new = engine_of(nsqd, tmp_path / "new", "away")
-        with pytest.raises(HTTPError):
+        with pytest.raises(Unreachable):
             new.driver.latest(new.driver.initial())
         # A query that has run waits for them.
         again = engine_of(nsqd, tmp_path, "away")

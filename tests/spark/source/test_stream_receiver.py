@@ -76,7 +76,7 @@ class Query:
 
     def count(self, *names: str) -> int:
         """The sum of these counts of the channel."""
-        channel = self.http.stats(self.topic)["topics"][0]["channels"][0]
+        channel: Any = self.http.stats(self.topic)["topics"][0]["channels"][0]
         return sum(int(channel[name]) for name in names)
 
     def in_flight(self) -> int:

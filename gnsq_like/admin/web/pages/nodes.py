@@ -14,7 +14,7 @@ from gnsq_like.admin.upstream.overview import NodeTotal
 from gnsq_like.admin.web.pages.topic import attributes_of
 from gnsq_like.admin.web.pages.topics import sort_of
 from gnsq_like.admin.web.pages.view import Page, View
-from gnsq_like.tools.rounds import UpstreamError
+from gnsq_like.errors import NSQError
 
 SORTS: dict[str, Callable[[NodeTotal], Any]] = {
     "host": lambda total: (total.node.hostname.lower(), total.node.address),
@@ -83,7 +83,7 @@ def node_page(view: View, node: str) -> Page:
     """A node with its topics, channels and clients."""
     try:
         found = view.cluster.node(node, MAX_AGE)
-    except UpstreamError as exc:
+    except NSQError as exc:
         return Page("error.html", node, {"what": "node", "name": node, "why": str(exc)}, status=502)
     report = found.value
     if report is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnsq_like.admin.upstream.cluster import MAX_AGE
 from gnsq_like.admin.web.pages.view import Page, View
-from gnsq_like.tools.rounds import UpstreamError
+from gnsq_like.errors import NSQError
 
 
 def lookup_page(view: View) -> Page:
@@ -15,7 +15,7 @@ def lookup_page(view: View) -> Page:
         try:
             found = view.cluster.inactive_topics(MAX_AGE)
             inactive, warnings = found.value, found.warnings
-        except UpstreamError as exc:
+        except NSQError as exc:
             warnings = [str(exc)]
     values = {
         "inactive": inactive,

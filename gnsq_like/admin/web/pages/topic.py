@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnsq_like.admin.history.trend import Trend, is_peek, states_of
-from gnsq_like.admin.upstream.cluster import MAX_AGE, TopicReport
+from gnsq_like.admin.upstream.cluster import MAX_AGE
 from gnsq_like.admin.upstream.overview import ChannelTotal
 from gnsq_like.admin.web.drawing import chart
 from gnsq_like.admin.web.pages.view import Page, View
-from gnsq_like.tools.figures import ChannelFigures, connected_seconds
-from gnsq_like.tools.nodes import place_of
-from gnsq_like.tools.rounds import UpstreamError
+from gnsq_like.cluster.counting import TopicCount
+from gnsq_like.cluster.figures import ChannelFigures, connected_seconds
+from gnsq_like.cluster.nodes import place_of
+from gnsq_like.errors import NSQError
 
 #: Clients that a page shows; of more it shows those with most in flight.
 MOST_CLIENTS = 500
@@ -31,11 +32,11 @@ class ChannelRow:
 def topic_page(view: View, topic: str) -> Page:
     """A topic; also one that no node has, which can be deleted."""
     warnings: list[str] = []
-    report: TopicReport | None = None
+    report: TopicCount | None = None
     try:
         found = view.cluster.topic(topic, MAX_AGE, with_clients=True)
         report, warnings = found.value, found.warnings
-    except UpstreamError as exc:
+    except NSQError as exc:
         if topic not in view.overview.topics and topic not in view.overview.idle_topics:
             return Page("error.html", topic, {"what": "topic", "name": topic, "why": str(exc)}, status=404)
         if topic not in view.overview.idle_topics:
@@ -45,9 +46,9 @@ def topic_page(view: View, topic: str) -> Page:
     values = {
         "topic": topic,
         "report": report,
-        "figures": report.figures if report else None,
+        "figures": report.total if report else None,
         "channels": channels,
-        "total_depth": (report.figures.depth if report else 0) + sum(row.figures.depth for row in channels),
+        "total_depth": (report.total.depth if report else 0) + sum(row.figures.depth for row in channels),
         "targets": [
             each.address for each in (report.nodes if report else (total.node for total in view.overview.nodes))
         ],
@@ -59,18 +60,18 @@ def topic_page(view: View, topic: str) -> Page:
         "commands": topic_commands(view, topic),
         "tombstone": {
             node.node: view.cluster.command("node", "tombstone", node.node, topic)
-            for node in (report.figures.nodes if report else ())
+            for node in (report.total.nodes if report else ())
         },
-        "quantiles": _quantiles([each.latency for each in report.figures.nodes]) if report else [],
+        "quantiles": _quantiles([each.latency for each in report.total.nodes]) if report else [],
         "tombstones": _tombstoned(view, topic),
     }
     return Page("topic.html", topic, values, warnings)
 
 
-def _channel_rows(view: View, report: TopicReport) -> list[ChannelRow]:
+def _channel_rows(view: View, report: TopicCount) -> list[ChannelRow]:
     rows = []
-    topic = report.figures.topic_name
-    for each in sorted(report.figures.channels, key=lambda channel: channel.channel_name):
+    topic = report.total.topic_name
+    for each in sorted(report.total.channels, key=lambda channel: channel.channel_name):
         if is_peek(each.channel_name):
             continue
         trend = view.recorder.trend(topic, each.channel_name)
@@ -106,7 +107,7 @@ def channel_page(view: View, topic: str, channel: str) -> Page:
     """A channel with its clients."""
     try:
         found = view.cluster.channel(topic, channel, MAX_AGE)
-    except UpstreamError as exc:
+    except NSQError as exc:
         return Page("error.html", channel, {"what": "topic", "name": topic, "why": str(exc)}, status=404)
     figures = found.value
     if figures is None:

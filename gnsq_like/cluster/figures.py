@@ -10,9 +10,9 @@ import copy
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
-from gnsq_like.http.decode import Malformed, list_of, value_of
+from gnsq_like.http.stats import ChannelStats, ClientStats, LatencyStats, NsqdStats, TopicStats
 
 #: In the order of the API's objects.
 TOPIC_COUNTS = ("depth", "backend_depth", "message_count")
@@ -30,7 +30,9 @@ _OWN_COUNTS = (
 CHANNEL_COUNTS = (*_OWN_COUNTS, *TAKEN_COUNTS)
 #: nsqd's record of a consumer or publisher, with "node".
 Client = dict[str, str | int]
-_MOST = 2**63
+_CLIENT = [name for name in ClientStats.__annotations__ if name != "state"]
+_BEFORE_TOPOLOGY = _CLIENT[: _CLIENT.index("topology_region")]
+_TOPOLOGY_AND_AFTER = _CLIENT[len(_BEFORE_TOPOLOGY) :]
 _ALL_NODES = "*"
 
 
@@ -73,8 +75,8 @@ class Latency:
         }
 
 
-#: Of what a node does not measure, and what it sends then. The sums of nodes are not this one.
-_NONE, _NO_PERCENTILES = Latency(), {"count": 0, "percentiles": None}
+#: Of what a node does not measure. The sums of nodes are not this one.
+_NONE = Latency()
 
 
 def _as_go(number: float) -> float:
@@ -171,6 +173,8 @@ class TopicFigures:
     channels: list[ChannelFigures] = field(default_factory=list)
     nodes: list[TopicFigures] = field(default_factory=list)
     latency: Latency = field(default_factory=Latency)
+    #: Of all its messages; only of a node.
+    message_bytes: int = 0
 
     @property
     def memory_depth(self) -> int:
@@ -211,7 +215,7 @@ def sum_of_topics(name: str, topics: Iterable[TopicFigures]) -> TopicFigures:
         total.latency.add(topic.latency)
         for channel in topic.channels:
             channels.setdefault(channel.channel_name, []).append(channel)
-    for each in channels.values():
+    for _, each in sorted(channels.items()):
         # As nsqadmin: a channel of one node is that node's.
         total.channels.append(copy.copy(each[0]) if len(each) == 1 else _sum(each, each[0].hostname, Latency()))
     return total
@@ -239,11 +243,8 @@ def _in_order(figures: Iterable[object]) -> list[Any]:
 # -- reading ------------------------------------------------------------------------------------------
 
 
-def read_topics(stats: dict[str, Any]) -> list[TopicFigures]:
-    """The topics of an nsqd's /stats, of no node yet; next: :func:`of_node`.
-
-    :raises Malformed: they are not what nsqd sends
-    """
+def read_topics(stats: NsqdStats) -> list[TopicFigures]:
+    """The topics of an nsqd's /stats, of no node yet; next: :func:`of_node`."""
     return [_topic(record) for record in stats["topics"]]
 
 
@@ -263,113 +264,55 @@ def of_node(
         yield topic
 
 
-def _counts_of(record: dict[str, Any], names: tuple[str, ...]) -> dict[str, int]:
-    """These counts; those that an older nsqd does not send are 0. Raises Malformed."""
-    counts = {name: record.get(name, 0) for name in names}
-    values = counts.values()
-    if {*map(type, values)} != {int} or not -_MOST <= min(values) <= max(values) < _MOST:
-        raise Malformed(f"one of {', '.join(names)} is not a whole number")
-    return counts
-
-
-def _topic(record: dict[str, object]) -> TopicFigures:
-    name = value_of(record, "topic_name", str)
+def _topic(record: TopicStats) -> TopicFigures:
+    name = record["topic_name"]
     return TopicFigures(
         "",
         "",
         name,
-        **_counts_of(record, TOPIC_COUNTS),
-        paused=_paused(record),
-        channels=[_channel(each, name) for each in list_of(record, "channels", dict)],
-        nodes=[],
-        latency=_latency(record),
+        record["depth"],
+        record["backend_depth"],
+        record["message_count"],
+        record["paused"],
+        [_channel(each, name) for each in record["channels"]],
+        latency=_latency(record["e2e_processing_latency"]),
+        message_bytes=record["message_bytes"],
     )
 
 
-def _channel(record: dict[str, object], topic: str) -> ChannelFigures:
-    name, clients = value_of(record, "channel_name", str), None
-    if record.get("clients") is not None:
-        clients = [_client(each) for each in list_of(record, "clients", dict)]
-    found = len(clients or ())
+def _channel(record: ChannelStats, topic: str) -> ChannelFigures:
+    counts: Mapping[str, Any] = record
     return ChannelFigures(
         "",
         "",
         topic,
-        name,
-        **_counts_of(record, CHANNEL_COUNTS),
-        # nsqd before 1.2 counts none.
-        client_count=value_of(record, "client_count", int, found) or found,
-        paused=_paused(record),
-        clients=clients,
-        nodes=[],
-        latency=_latency(record),
+        record["channel_name"],
+        **{name: counts[name] for name in CHANNEL_COUNTS},
+        client_count=record["client_count"],
+        paused=record["paused"],
+        clients=None if record["clients"] is None else [_client(each) for each in record["clients"]],
+        latency=_latency(record["e2e_processing_latency"]),
     )
 
 
-def _paused(record: dict[str, object]) -> bool:
-    return record.get("paused") is True
-
-
-def _latency(record: dict[str, object]) -> Latency:
-    found = record.get("e2e_processing_latency")
-    if not found or found == _NO_PERCENTILES:
+def _latency(record: LatencyStats) -> Latency:
+    if not record["percentiles"] and not record["count"]:
         return _NONE
-    if not isinstance(found, dict):
-        raise Malformed('"e2e_processing_latency" is not an object')
-    count = value_of(found, "count", int, 0)
+    count = record["count"]
     latency = Latency(count)
-    for each in list_of({"percentiles": None, **found}, "percentiles", dict):
-        value, quantile = each.get("value"), each.get("quantile")
-        if not _is_finite(value) or not _is_finite(quantile):
-            raise Malformed("a percentile is not a number")
+    for each in record["percentiles"]:
+        value = each["value"]
         latency.percentiles.append(
-            {"quantile": quantile, "value": value, "min": value, "max": value, "average": value, "count": count}
+            {"quantile": each["quantile"], "value": value, "min": value, "max": value, "average": value, "count": count}
         )
     return latency
 
 
-def _is_finite(value: object) -> TypeGuard[float]:
-    # JSON in Python has NaN and Infinity.
-    return isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
-
-
-#: A client's fields, with their types and nsqadmin's defaults.
-_CLIENT_FIELDS: tuple[tuple[str, str | int], ...] = (
-    ("remote_address", ""),
-    ("version", ""),
-    ("client_id", ""),
-    ("hostname", ""),
-    ("user_agent", ""),
-    ("connect_ts", 0),
-    ("in_flight_count", 0),
-    ("ready_count", 0),
-    ("finish_count", 0),
-    ("requeue_count", 0),
-    ("message_count", 0),
-    ("sample_rate", 0),
-    ("deflate", False),
-    ("snappy", False),
-    ("authed", False),
-    ("auth_identity", ""),
-    ("auth_identity_url", ""),
-    *((f"{whose}topology_{kind}", "") for whose in ("node_", "") for kind in ("region", "zone")),
-    ("tls", False),
-    ("tls_cipher_suite", ""),
-    ("tls_version", ""),
-    ("tls_negotiated_protocol", ""),
-    ("tls_negotiated_protocol_is_mutual", False),
-)
-
-
-def _client(record: dict[str, object]) -> Client:
-    client: Client = {"node": ""}
-    for name, default in _CLIENT_FIELDS:
-        value = record.get(name, default)
-        is_small = not isinstance(value, int) or -_MOST <= value < _MOST
-        if not isinstance(value, str | int) or type(value) is not type(default) or not is_small:
-            raise Malformed(f'"{name}" of a client is of the wrong type')
-        client[name] = value
-    return client
+def _client(record: Mapping[str, Any]) -> Client:
+    """nsqadmin's fields, in its order."""
+    found = {"node": "", **{name: record[name] for name in _BEFORE_TOPOLOGY}}
+    found |= dict.fromkeys(("node_topology_region", "node_topology_zone"), "")
+    return found | {name: record[name] for name in _TOPOLOGY_AND_AFTER}
 
 
 def _client_json(client: Client) -> dict[str, object]:
@@ -388,15 +331,14 @@ def connected_seconds(client: Client) -> int:
     return int(time.time()) - int(client["connect_ts"])
 
 
-def read_publishers(stats: dict[str, object], topic: str) -> list[Client]:
+def read_publishers(stats: NsqdStats, topic: str) -> list[Client]:
     """The open connections of an nsqd that have published to a topic, as clients with ``published``.
 
     :param stats: of this topic only: nsqd counts one topic for each connection
-    :raises Malformed: they are not what nsqd sends
     """
-    found = []
-    for record in list_of({"producers": None, **stats}, "producers", dict):
-        for count in list_of({"pub_counts": None, **record}, "pub_counts", dict):
-            if count.get("topic") == topic:
-                found.append({**_client(record), "published": value_of(count, "count", int)})
-    return found
+    return [
+        {**_client(record), "published": each["count"]}
+        for record in stats["producers"]
+        for each in record["pub_counts"]
+        if each["topic"] == topic
+    ]

@@ -8,28 +8,65 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import gevent
 
-from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, NSQError
+from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, NSQError, UsageError
 from gnsq_like.http.client import HTTPClient
-from gnsq_like.http.decode import Malformed
 from gnsq_like.http.url import shown
 
 logger = logging.getLogger(__name__)
 
 #: Seconds for a daemon that did not answer the last time.
 IMPATIENT_SECONDS = 1.0
+_MISSING = ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
 
 _C = TypeVar("_C", bound=HTTPClient)
 _T = TypeVar("_T")
 
 
-class UpstreamError(NSQError):
-    """No upstream answered; the text is nsqadmin's, without its ``UPSTREAM_ERROR: ``."""
+class NoAnswer(NSQError):
+    """No daemon has given what it was asked for.
+
+    :ivar kind: "nsqd" or "nsqlookupd": those that were asked
+    """
+
+    kind = "nsqd"
+
+
+class Unreachable(NoAnswer):
+    """None of the daemons answers.
+
+    :ivar errors: the error of each address
+    """
+
+    def __init__(self, errors: Mapping[str, NSQError], kind: str = "nsqd") -> None:
+        super().__init__(errors, kind)
+        self.errors = dict(errors)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return "; ".join(str(error) for error in self.errors.values()) or f"there is no {self.kind} to ask"
+
+
+class NotFound(NoAnswer):
+    """All daemons that answered say that there is no such topic, channel or node.
+
+    :ivar what: the words for it
+    :ivar failures: the errors of those that did not answer
+    """
+
+    def __init__(self, what: str, failures: Iterable[NSQError] = (), kind: str = "nsqd") -> None:
+        super().__init__(what)
+        self.what = what
+        self.failures = list(failures)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return "; ".join([f"there is no {self.what}", *map(str, self.failures)])
 
 
 @dataclass
@@ -46,23 +83,27 @@ class Round(Generic[_T]):
         return [str(failure) for failure in self.failures.values()]
 
     def require_any(self, kind: str) -> None:
-        """Raise UpstreamError if there is no answer at all, also if nobody was asked, as nsqadmin does."""
-        if not self.answers:
-            raise UpstreamError(f"failed to query any {kind}: {chr(10).join(self.warnings)}")
+        """Raise if there is no answer, also if nobody was asked.
 
-    def without(self, message: str) -> Round[_T]:
-        """The same without the refusals that have this message."""
+        :param kind: "nsqd" or "nsqlookupd"
+        :raises UsageError: an invalid name, option or certificate, which kept all of them from being asked
+        :raises Unreachable: otherwise
+        """
+        if self.answers:
+            return
+        for failure in self.failures.values():
+            if isinstance(failure, UsageError):
+                raise failure
+        raise Unreachable(self.failures, kind)
+
+    def without_missing(self) -> Round[_T]:
+        """The same without refusals because there is no such topic or channel."""
         left = {
             address: failure
             for address, failure in self.failures.items()
-            if not (isinstance(failure, HTTPStatusError) and failure.message == message)
+            if not (isinstance(failure, HTTPStatusError) and failure.message in _MISSING)
         }
         return Round(self.answers, left)
-
-    def is_missing(self, message: str) -> bool:
-        """Whether some answered, and all that did said that this does not exist."""
-        refused = [each for each in self.failures.values() if isinstance(each, HTTPStatusError)]
-        return bool(refused) and not self.answers and all(each.message == message for each in refused)
 
 
 class Upstreams(Generic[_C]):
@@ -166,7 +207,4 @@ class Upstreams(Generic[_C]):
         client = self._clients.get((address, url, limit))
         if client is None:
             client = self._clients[address, url, limit] = self._make(url, limit)
-        try:
-            return question(client)
-        except Malformed as exc:
-            raise HTTPRequestFailed(client.url, f"the answer is malformed: {exc}") from exc
+        return question(client)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.tools.counting import renew_rates
-from gnsq_like.tools.figures import ChannelFigures
+from gnsq_like.cluster.counting import renew_rates
+from gnsq_like.cluster.figures import ChannelFigures
 
 
 def count(messages: int, depth: int, **more: Any) -> ChannelFigures:

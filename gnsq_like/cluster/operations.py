@@ -5,15 +5,17 @@ A topic or channel is deleted from nsqlookupds first, so that no Reader finds it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
+from gnsq_like.cluster.daemons import Daemons, check_node
+from gnsq_like.cluster.rounds import NotFound, Round
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.daemons import Daemons, NotFound, check_node, require_any
-from gnsq_like.tools.rounds import Round
 from gnsq_like.wire.names import encode_channel, encode_topic
 
+_NONE: Mapping[str, NSQError] = MappingProxyType({})
 #: Changes on an nsqd, of a topic and of a channel.
 CHANGES: dict[str, tuple[Callable[[NsqdHTTPClient, str], None], Callable[[NsqdHTTPClient, str, str], None]]] = {
     "pause": (NsqdHTTPClient.pause_topic, NsqdHTTPClient.pause_channel),
@@ -28,10 +30,28 @@ DONE = {"create": "created", "delete": "deleted", "empty": "emptied", "pause": "
 class Outcome:
     """Who carried out a change."""
 
-    nsqds: list[str] = field(default_factory=list)
-    lookupds: list[str] = field(default_factory=list)
+    nsqds: Round[None]
+    lookupds: Round[None] = field(default_factory=Round)
     #: The error of each daemon that did not; those that had nothing to change are left out.
     failures: list[NSQError] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """How many daemons did."""
+        return len(self.nsqds.answers) + len(self.lookupds.answers)
+
+    @property
+    def places(self) -> str:
+        """By how many daemons it was done, as "1 of 2 nsqds and 1 nsqlookupd"; empty if by none."""
+        kinds = [(self.nsqds, "nsqd"), (self.lookupds, "nsqlookupd")]
+        return " and ".join(_share(each, kind) for each, kind in kinds if each.answers)
+
+
+def _share(found: Round[None], kind: str) -> str:
+    done, failed = len(found.answers), len(found.failures)
+    if failed:
+        return f"{done:,} of {done + failed:,} {kind}s"
+    return f"{done:,} {kind}{'' if done == 1 else 's'}"
 
 
 def check_name(kind: str, name: str) -> None:
@@ -72,14 +92,23 @@ def delete_at(client: NsqdHTTPClient | LookupdClient, topic: str, channel: str |
 def operate(daemons: Daemons, action: str, topic: str, channel: str | None = None) -> Outcome:
     """Do one of the things of DONE, wherever the topic or channel is.
 
-    :raises NotFound: there is none
+    :raises NotFound: nobody knows the topic
+    :raises Unreachable: none of those answers that say where it is
     """
     if action == "create":
-        return create(daemons, topic, channel)
-    return delete(daemons, topic, channel) if action == "delete" else change(daemons, action, topic, channel)
+        return _create(daemons, topic, channel)
+    nodes = daemons.nodes_of(topic)  # first: nsqlookupds forget a topic that is deleted
+    known: Round[None] = Round()
+    if action == "delete":
+        known = daemons.ask_lookupds(lambda client: delete_at(client, topic, channel))
+        found = daemons.ask_nsqds(nodes.answers, lambda client: delete_at(client, topic, channel))
+    else:
+        found = daemons.ask_nsqds(nodes.answers, lambda client: change_at(client, action, topic, channel))
+    what = f"topic {topic} on any nsqd" if channel is None else f"channel {topic}/{channel}"
+    return _outcome(what, found.without_missing(), known.without_missing(), nodes.failures)
 
 
-def create(daemons: Daemons, topic: str, channel: str | None = None) -> Outcome:
+def _create(daemons: Daemons, topic: str, channel: str | None) -> Outcome:
     """Create a topic, or a channel and its topic.
 
     With nsqlookupds they are registered there, and the channel is made on the nsqds that have the topic; an nsqd gets
@@ -87,37 +116,13 @@ def create(daemons: Daemons, topic: str, channel: str | None = None) -> Outcome:
     """
     if not daemons.lookupd_http_addresses:
         found = daemons.ask_nsqds(daemons.nsqd_http_addresses, lambda client: create_at(client, topic, channel))
-        return _outcome(nsqds=found)
+        return _outcome("nsqd", found)
     known = daemons.ask_lookupds(lambda client: create_at(client, topic, channel))
-    require_any(known)
-    if channel is None:
-        return _outcome(nsqds=Round(), lookupds=known)
-    nodes = daemons.nodes_of(topic)
-    return _outcome(
-        lookupds=known, nsqds=daemons.ask_nsqds(nodes.answers, lambda client: client.create_channel(topic, channel))
-    )
-
-
-def change(daemons: Daemons, action: str, topic: str, channel: str | None = None) -> Outcome:
-    """Pause, unpause or empty a topic or channel, wherever it is.
-
-    :param action: one of CHANGES
-    :raises NotFound: there is none
-    """
-    nodes = daemons.nodes_of(topic)
-    found = daemons.ask_nsqds(nodes.answers, lambda client: change_at(client, action, topic, channel))
-    return _found_any(_outcome(nodes, nsqds=_ignoring_missing(found)), topic, channel)
-
-
-def delete(daemons: Daemons, topic: str, channel: str | None = None) -> Outcome:
-    """Delete a topic with its channels, or a channel, from all nsqlookupds and nsqds.
-
-    :raises NotFound: there is none
-    """
-    nodes = daemons.nodes_of(topic)  # first: nsqlookupds forget them
-    known = _ignoring_missing(daemons.ask_lookupds(lambda client: delete_at(client, topic, channel)))
-    found = _ignoring_missing(daemons.ask_nsqds(nodes.answers, lambda client: delete_at(client, topic, channel)))
-    return _found_any(_outcome(nodes, lookupds=known, nsqds=found), topic, channel)
+    known.require_any("nsqlookupd")
+    found = Round()
+    if channel:
+        found = daemons.ask_nsqds(daemons.nodes_of(topic).answers, lambda client: client.create_channel(topic, channel))
+    return _outcome("nsqlookupd", found, known)
 
 
 def tombstone(daemons: Daemons, node: str, topic: str) -> Outcome:
@@ -126,36 +131,38 @@ def tombstone(daemons: Daemons, node: str, topic: str) -> Outcome:
     Without nsqlookupds there is nothing to hide, and the topic is deleted.
 
     :param node: the host:port of the nsqd's HTTP API
-    :raises NotFound: nsqlookupds do not know the node, or it does not have the topic
+    :raises NotFound: nsqlookupds do not know the node
+    :raises Unreachable: no nsqlookupd hides it
     """
     check_node(node)
     nodes = daemons.nodes()
     known = nodes.answers.get(node)
     if known is None:
         raise NotFound(f"nsqd {node}", nodes.failures.values())
-    # nsqlookupd compares with its own spelling, which may have no brackets around an IPv6 address.
-    name = f"{known.broadcast_address}:{known.http_port}"
-    hidden = daemons.ask_lookupds(lambda client: client.tombstone(topic, name))
-    require_any(hidden)
-    deleted = _ignoring_missing(daemons.ask_nsqds([node], lambda client: client.delete_topic(topic)))
-    outcome = _outcome(lookupds=hidden, nsqds=deleted)
-    if not outcome.nsqds and not outcome.failures:
-        raise NotFound(f"topic {topic} on {node}")
+    hidden: Round[None] = Round()
+    if daemons.lookupd_http_addresses:
+        # nsqlookupd compares with its own spelling, which may have no brackets around an IPv6 address.
+        name = f"{known.broadcast_address}:{known.http_port}"
+        hidden = daemons.ask_lookupds(lambda client: client.tombstone(topic, name))
+        hidden.require_any("nsqlookupd")
+    deleted = daemons.ask_nsqds([node], lambda client: client.delete_topic(topic)).without_missing()
+    outcome = _outcome(f"topic {topic} on {node}", deleted, hidden)
+    if not deleted.answers and not outcome.failures:
+        outcome.failures.append(NotFound(f"topic {topic} on {node}"))
     return outcome
 
 
-def _ignoring_missing(answers: Round[None]) -> Round[None]:
-    return answers.without("TOPIC_NOT_FOUND").without("CHANNEL_NOT_FOUND")
+def _outcome(
+    what: str, nsqds: Round[None], lookupds: Round[None] | None = None, earlier: Mapping[str, NSQError] = _NONE
+) -> Outcome:
+    """What came of it.
 
-
-def _outcome(nodes: Round[str] | None = None, *, nsqds: Round[None], lookupds: Round[None] | None = None) -> Outcome:
+    :param what: is not there if nobody had anything to change
+    :param earlier: errors of daemons that were asked where it is
+    """
     lookupds = lookupds or Round()
     # An nsqlookupd that did not answer the first time is one failure, not two.
-    failures = {**(nodes.failures if nodes else {}), **lookupds.failures, **nsqds.failures}
-    return Outcome([*nsqds.answers], [*lookupds.answers], [*failures.values()])
-
-
-def _found_any(outcome: Outcome, topic: str, channel: str | None) -> Outcome:
-    if outcome.nsqds or outcome.lookupds or outcome.failures:
-        return outcome
-    raise NotFound(f"topic {topic} on any nsqd" if channel is None else f"channel {topic}/{channel}")
+    failures = [*{**earlier, **lookupds.failures, **nsqds.failures}.values()]
+    if not nsqds.answers and not lookupds.answers and not failures:
+        failures.append(NotFound(what))
+    return Outcome(nsqds, lookupds, failures)

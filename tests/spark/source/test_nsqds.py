@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from gnsq_like import LookupdClient, NsqdHTTPClient
-from gnsq_like.errors import HTTPError
+from gnsq_like.cluster.rounds import Unreachable
 from gnsq_like.spark.options import SourceOptions, parse_options
-from gnsq_like.spark.source.daemons import Daemons
+from gnsq_like.spark.source.nsqds import Nsqds
 from gnsq_like.spark.source.plan import Depth, Queue
 from gnsq_like.spark.staging.offsets import TopicChannel
 from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
@@ -20,13 +20,13 @@ from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
 AWAY = "127.0.0.1:1"
 
 
-def daemons(tcp: str, http: str) -> Daemons:
+def daemons(tcp: str, http: str) -> Nsqds:
     given = {"topic": "t", "channel": "c", "nsqd_tcp_addresses": tcp, "nsqd_http_addresses": http}
-    return Daemons(parse_options(SourceOptions, given))
+    return Nsqds(parse_options(SourceOptions, given))
 
 
 def test_if_all_are_away_the_error_says_so_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(HTTPError, match=AWAY):
+    with pytest.raises(Unreachable, match=AWAY):
         daemons(AWAY, AWAY).prepare()
     assert caplog.messages == []
 
@@ -64,6 +64,6 @@ def test_an_nsqlookupd_that_answers_is_enough_to_begin(
             lookup = LookupdClient(lookupd.http_address)
             wait_for(lambda: lookup.lookup("t", missing_ok=True).producers, "nsqd is known")
             given = {"channel": "c", "lookupd_http_addresses": lookupd.http_address, **topics}
-            Daemons(parse_options(SourceOptions, given)).prepare()
+            Nsqds(parse_options(SourceOptions, given)).prepare()
     [message] = caplog.messages
     assert "127.0.0.2" in message and "left out" in message

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from gnsq_like.addresses import join_host_port
+from gnsq_like.cluster.figures import TopicFigures, of_node
 from gnsq_like.http.nsqd import NsqdInfo
 from gnsq_like.http.nsqlookupd import NsqdNode
-from gnsq_like.tools.figures import TopicFigures, of_node
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(-[0-9A-Za-z.-]+)?(\+.*)?")
 
@@ -31,7 +31,7 @@ class Node:
     is_out_of_date: bool = False
     topology_zone: str = ""
     topology_region: str = ""
-    #: Where it was reached just now, if that is its name: others may know it by its broadcast address only.
+    #: The address that it was asked at, if that is its name: its broadcast address may be one for others only.
     reached_at: str = ""
 
     @property
@@ -115,14 +115,13 @@ def from_lookupd(node: NsqdNode, lookupd: str) -> Node:
 
 
 def from_info(address: str, info: NsqdInfo | None, topics: Iterable[str] = ()) -> Node:
-    """A node as it describes itself; one before 0.2.20 leaves out its address.
+    """A node as it describes itself, named by the address that it was asked at; one before 0.2.20 leaves out its own.
 
-    :param address: the one that it was asked at
     :param info: None if it did not answer
     """
     host, port = _host_and_port(address)
     if info is None:
-        return Node(host, host, 0, port)
+        return Node(host, host, 0, port, reached_at=address)
     return Node(
         info.hostname or host,
         info.broadcast_address or host,
@@ -132,6 +131,7 @@ def from_info(address: str, info: NsqdInfo | None, topics: Iterable[str] = ()) -
         topics=dict.fromkeys(topics, False),
         topology_zone=info.topology_zone or "",
         topology_region=info.topology_region or "",
+        reached_at=address,
     )
 
 

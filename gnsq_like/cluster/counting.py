@@ -5,15 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import gevent
 
-from gnsq_like import LookupdClient
+from gnsq_like import LookupdClient, NsqdHTTPClient
+from gnsq_like.cluster.daemons import Daemons
+from gnsq_like.cluster.figures import (
+    ChannelFigures,
+    Client,
+    TopicFigures,
+    of_node,
+    read_publishers,
+    read_topics,
+    sum_of_channels,
+    sum_of_topics,
+)
+from gnsq_like.cluster.nodes import Node
+from gnsq_like.cluster.rounds import NotFound, Round, Unreachable
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.daemons import Daemons, NotFound
-from gnsq_like.tools.figures import ChannelFigures, TopicFigures, of_node, read_topics, sum_of_topics
-from gnsq_like.tools.rounds import Round
-from gnsq_like.tools.sources import Unreachable
 
 
 @dataclass
@@ -24,6 +34,24 @@ class Counts:
     topics: dict[str, TopicFigures]
     #: Daemons that gave no usable answer.
     failures: list[NSQError] = field(default_factory=list)
+
+
+@dataclass
+class TopicCount:
+    """A topic on all nsqds that have it."""
+
+    total: TopicFigures
+    #: Those that have it, and answer.
+    nodes: list[Node]
+    #: Open connections that have published to it, as clients with ``published``; only with clients.
+    publishers: list[dict[str, Any]]
+    #: Daemons that gave no usable answer.
+    failures: list[NSQError]
+
+    def channel(self, name: str) -> ChannelFigures | None:
+        """The sum of a channel; None if no nsqd has it."""
+        found = [each for topic in self.total.nodes if (each := topic.channel(name)) is not None]
+        return sum_of_channels(found) if found else None
 
 
 def count_all(daemons: Daemons) -> Counts:
@@ -39,61 +67,63 @@ def count_all(daemons: Daemons) -> Counts:
         addresses = nodes.answers
         known = daemons.ask_lookupds(LookupdClient.topics)
         failures = {**nodes.failures, **known.failures}
-    counts = _count(daemons, addresses, failures)
-    for topic in {each for topics in known.answers.values() for each in topics}:
-        counts.topics.setdefault(topic, sum_of_topics(topic, ()))
-    counts.topics = dict(sorted(counts.topics.items()))
-    return counts
+    found = daemons.ask_nsqds(
+        addresses, lambda client: read_topics(client.stats(include_clients=False, include_mem=False))
+    )
+    failures |= found.failures
+    if found.failures:
+        Round(found.answers, failures).require_any("nsqd")
+    by_name: dict[str, list[TopicFigures]] = {topic: [] for topics in known.answers.values() for topic in topics}
+    for address, answer in found.answers.items():
+        for each in of_node(answer, address, "", {"node": address}):
+            by_name.setdefault(each.topic_name, []).append(each)
+    return Counts({name: sum_of_topics(name, by_name[name]) for name in sorted(by_name)}, [*failures.values()])
 
 
 def count_topic(
-    daemons: Daemons, topic: str, channel: str | None = None, *, with_clients: bool = False
-) -> tuple[TopicFigures, list[NSQError]]:
-    """A topic on all nsqds that have it, and the errors of daemons that gave no usable answer.
+    daemons: Daemons,
+    topic: str,
+    channel: str | None = None,
+    *,
+    with_clients: bool = False,
+    timeout: float | None = None,
+) -> TopicCount:
+    """A topic on all nsqds that have it.
 
     :param channel: only this channel of it
-    :raises NotFound: there is no such topic or channel
+    :param timeout: seconds to find out which nsqds have it
+    :raises NotFound: nobody knows the topic
     :raises Unreachable: none of the given daemons answers, or none of the nsqds that nsqlookupds know
     """
-    nodes = daemons.nodes_of(topic)
-    counts = _count(daemons, nodes.answers, nodes.failures, topic, channel, with_clients)
-    found = counts.topics.get(topic) or sum_of_topics(topic, ())
-    if channel is not None and found.channel(channel) is None:
-        raise NotFound(f"channel {topic}/{channel}", counts.failures)
-    return found, counts.failures
+
+    def question(client: NsqdHTTPClient) -> tuple[list[TopicFigures], list[Client]]:
+        stats = client.stats(topic, channel, include_clients=with_clients, include_mem=False)
+        return read_topics(stats), read_publishers(stats, topic)
+
+    nodes = daemons.nodes_of(topic, timeout)
+    found = daemons.ask_nsqds(nodes.answers, question)
+    failures = {**nodes.failures, **found.failures}
+    if found.failures:
+        Round(found.answers, failures).require_any("nsqd")
+    answers = [(nodes.answers[address], *answer) for address, answer in found.answers.items()]
+    figures = [each for node, topics, _ in answers for each in node.own(topics) if each.topic_name == topic]
+    publishers = [{**each, **node.of_client} for node, _, published in answers for each in published]
+    return TopicCount(sum_of_topics(topic, figures), [node for node, *_ in answers], publishers, [*failures.values()])
 
 
 def count_channel(
     daemons: Daemons, topic: str, channel: str, *, with_clients: bool = False
 ) -> tuple[ChannelFigures, list[NSQError]]:
-    """A channel on all nsqds that have it; otherwise as :func:`count_topic`."""
-    found, failures = count_topic(daemons, topic, channel, with_clients=with_clients)
-    return next(each for each in found.channels if each.channel_name == channel), failures
+    """A channel on all nsqds that have it, and the errors of daemons that gave no usable answer.
 
-
-def _count(
-    daemons: Daemons,
-    addresses: Iterable[str],
-    failures: Mapping[str, NSQError],
-    topic: str | None = None,
-    channel: str | None = None,
-    with_clients: bool = False,
-) -> Counts:
-    found = daemons.ask_nsqds(
-        addresses,
-        lambda client: read_topics(client.stats(topic, channel, include_clients=with_clients, include_mem=False)),
-    )
-    if found.failures and not found.answers:
-        raise Unreachable({**failures, **found.failures})
-    nodes: dict[str, list[TopicFigures]] = {}
-    for address, answer in found.answers.items():
-        for each in of_node(answer, address, "", {"node": address}):
-            if topic in (None, each.topic_name):
-                nodes.setdefault(each.topic_name, []).append(each)
-    topics = {name: sum_of_topics(name, nodes[name]) for name in sorted(nodes)}
-    for total in topics.values():
-        total.channels.sort(key=lambda each: each.channel_name)
-    return Counts(topics, [*{**failures, **found.failures}.values()])
+    :raises NotFound: there is no such topic or channel
+    :raises Unreachable: as :func:`count_topic`
+    """
+    count = count_topic(daemons, topic, channel, with_clients=with_clients)
+    found = count.channel(channel)
+    if found is None:
+        raise NotFound(f"channel {topic}/{channel}", count.failures)
+    return found, count.failures
 
 
 @dataclass
