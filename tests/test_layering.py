@@ -105,9 +105,9 @@ class Import:
 
 
 def found_modules() -> dict[str, Path]:
-    """Every module of the package by its full name."""
+    """Every module of the package by its full name; a directory that is no package holds what is installed elsewhere."""
     modules = {}
-    for path in sorted(ROOT.rglob("*.py")):
+    for path in sorted(path for path in ROOT.rglob("*.py") if (path.parent / "__init__.py").exists()):
         parts = path.relative_to(ROOT.parent).with_suffix("").parts
         modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return modules

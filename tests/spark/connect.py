@@ -71,7 +71,7 @@ def connect_server(directory: Path, python: str) -> Iterator[str]:
     command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     installed = directory / "installed"
     installed.mkdir()
-    shutil.copy(ROOT / "toplevel" / "pyspark_nsq.py", installed)
+    shutil.copy(ROOT / "gnsq_like" / "spark" / "found_by_spark" / "pyspark_nsq.py", installed)
     log = directory / "server.log"
     with open(log, "w") as output:
         process = subprocess.Popen(

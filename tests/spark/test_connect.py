@@ -143,7 +143,7 @@ def test_the_declarative_example_runs_again_and_again(tmp_path: Path, nsqd: Runn
     command += [word for name, value in CONF.items() for word in ("--conf", f"{name}={value}")]
     installed = tmp_path / "installed"
     installed.mkdir()
-    shutil.copy(ROOT / "toplevel" / "pyspark_nsq.py", installed)
+    shutil.copy(ROOT / "gnsq_like" / "spark" / "found_by_spark" / "pyspark_nsq.py", installed)
     python_path = f"{ROOT}{os.pathsep}{installed}"
     for half in (bodies[: COUNT // 2], bodies[COUNT // 2 :]):
         client.multi_publish("clicks", half)
