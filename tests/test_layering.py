@@ -105,7 +105,7 @@ class Import:
 
 
 def found_modules() -> dict[str, Path]:
-    """Every module of the package by its full name; a directory that is no package holds what is installed elsewhere."""
+    """Every module by its full name; a directory that is no package holds what is installed elsewhere."""
     modules = {}
     for path in sorted(path for path in ROOT.rglob("*.py") if (path.parent / "__init__.py").exists()):
         parts = path.relative_to(ROOT.parent).with_suffix("").parts
