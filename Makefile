@@ -142,7 +142,7 @@ test-servers: $(TEST_VENV)/$(STAMP)
 		{ apt-get -qq update && apt-get -qq install -y --no-install-recommends postgresql; } >/dev/null \
 			|| echo 'no PostgreSQL to be had: its tests will be skipped' >&2; \
 	fi
-	$(BIN)/python -m pytest tests/contrib -m servers $(IN_PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/contrib tests/workers -m servers $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-commands: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/cli tests/tools tests/admin tests/testing tests/docs tests/examples \
@@ -223,7 +223,7 @@ $(LOWEST_VENV)/$(STAMP): setup.cfg setup.py $(TEST_VENV)/$(RELEASE_STAMP)
 
 test-lowest: $(LOWEST_VENV)/$(STAMP)
 	$(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(CLIENT_TESTS) tests/contrib tests/cli tests/admin \
-		tests/testing -m 'servers or not servers' \
+		tests/cluster tests/testing tests/workers -m 'servers or not servers' \
 		$(IN_PARALLEL) $(PYTEST_ARGS)
 
 # Threads and greenlets both: gevent's switches would hide lines otherwise. Simulations take several times as long.

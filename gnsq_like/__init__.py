@@ -17,7 +17,6 @@ from gnsq_like._version import __version__
 if TYPE_CHECKING:
     from gnsq_like import deadletter, errors
     from gnsq_like.connection.connection import Connection
-    from gnsq_like.contrib.reader_process import run
     from gnsq_like.deduplicate import Deduplicate
     from gnsq_like.errors import Requeue
     from gnsq_like.http.nsqd import NsqdHTTPClient
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from gnsq_like.reader.message import Message
     from gnsq_like.reader.reader import Reader, ReaderArguments
     from gnsq_like.wire.negotiated import Authorized
+    from gnsq_like.workers.reader_process import run
 
 __all__ = [
     "Authorized",
@@ -71,6 +71,6 @@ if not TYPE_CHECKING:  # type checkers would accept any name
             "Requeue": "gnsq_like.errors",
             "deadletter": "gnsq_like.deadletter",
             "errors": "gnsq_like.errors",
-            "run": "gnsq_like.contrib.reader_process",
+            "run": "gnsq_like.workers.reader_process",
         },
     )

@@ -131,13 +131,13 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     from gnsq_like.admin.web.metrics import ClusterCollector
     from gnsq_like.cluster.nodes import Node
     from gnsq_like.contrib.prometheus import Metrics
-    from gnsq_like.contrib.workers import pages
     from gnsq_like.http.stats import checked_stats
     from gnsq_like.spark.pipeline.config import LimitOptions
     from gnsq_like.spark.source.plan import Depth, Queue
     from gnsq_like.spark.staging.offsets import TopicChannel
     from gnsq_like.spark.watch.run_metrics import StatusCollector
     from gnsq_like.spark.watch.run_status import RunStatus
+    from gnsq_like.workers import pages
 
     registry = CollectorRegistry()
     collected = Metrics(registry)

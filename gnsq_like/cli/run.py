@@ -1,4 +1,4 @@
-"""``gnsq-like run``: the command and its exit status; the work is in ``contrib/workers``.
+"""``gnsq-like run``: the command and its exit status; the work is in ``workers``.
 
 This process becomes the supervisor, so it loads neither gevent nor the user's code.
 """
@@ -14,11 +14,11 @@ import click
 from gnsq_like.cli.exits import CannotRun
 from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Decorator, Duration, Function, Integer, option, switch
-from gnsq_like.contrib.workers.master import Supervisor
-from gnsq_like.contrib.workers.plan import Flag, Plan, flags
-from gnsq_like.contrib.workers.process import LEVELS
 from gnsq_like.durations import format_duration
 from gnsq_like.errors import NSQError, UsageError
+from gnsq_like.workers.master import Supervisor
+from gnsq_like.workers.plan import Flag, Plan, flags
+from gnsq_like.workers.process import LEVELS
 
 if TYPE_CHECKING:
     from gnsq_like.cli.tables import Cell
@@ -88,7 +88,7 @@ def run(
     if as_json and not check:
         raise click.UsageError("--json is for --check")
     plan = Plan(
-        loader="gnsq_like.contrib.workers.user_code:load",
+        loader="gnsq_like.workers.user_code:load",
         arguments=targets,
         app_dir=str(Path(app_dir).resolve()),
         patch=patch,
@@ -115,9 +115,9 @@ def _show(plan: Plan, as_json: bool) -> None:
 
         monkey.patch_all()
     from gnsq_like.cli.tables import print_json, print_table
-    from gnsq_like.contrib.workers.roster import share
-    from gnsq_like.contrib.workers.user_code import load
-    from gnsq_like.contrib.workers.worker import describe
+    from gnsq_like.workers.roster import share
+    from gnsq_like.workers.user_code import load
+    from gnsq_like.workers.worker import describe
 
     readers = [describe(reader) for reader in load(*plan.arguments)]
     for index, reader in enumerate(readers):

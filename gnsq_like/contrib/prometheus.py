@@ -58,7 +58,7 @@ try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
     from prometheus_client.metrics_core import Metric
 
-    from gnsq_like.contrib.shared.worker_files import WorkerFiles
+    from gnsq_like.workers.metric_files import WorkerFiles
 except ModuleNotFoundError as exc:
     raise missing(exc, "prometheus") from exc
 

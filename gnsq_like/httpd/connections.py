@@ -8,7 +8,7 @@ When there are too many connections, the one that has been idle longest is close
 owed longest; and if all have an application at work, the new one is refused. Closing means to shut the socket down:
 whoever waits for it then finds its end, as if the client had left.
 
-No gevent: threads use it as well (``gnsq_like/contrib/workers/pages.py``).
+No gevent: threads use it as well (``gnsq_like/workers/pages.py``).
 """
 
 from __future__ import annotations

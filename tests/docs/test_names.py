@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry
 
 from gnsq_like.contrib.flask.extension import _OWN, NSQ
 from gnsq_like.contrib.prometheus import Metrics
-from gnsq_like.contrib.workers import master, pages
-from gnsq_like.contrib.workers.plan import flags
 from gnsq_like.server import Nsqd
 from gnsq_like.server.nsqd import http, information
+from gnsq_like.workers import master, pages
+from gnsq_like.workers.plan import flags
 from tests.support.pages import DOCS, page, section
 
 ROOT = DOCS.parent

@@ -128,8 +128,8 @@ def test_the_flags_of_the_client_are_in_the_reference() -> None:
 def test_every_metric_is_in_the_reference() -> None:
     from gnsq_like.admin.web import metrics
     from gnsq_like.contrib import prometheus
-    from gnsq_like.contrib.workers import pages
     from gnsq_like.spark.watch import run_metrics
+    from gnsq_like.workers import pages
 
     tables = "\n".join(str(each.__doc__) for each in (metrics, prometheus, pages, run_metrics))
     listed = set(re.findall(r"^(nsq_\w+) ", tables, re.MULTILINE))

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gnsq_like.cli.run import run as command
-from gnsq_like.contrib.workers.plan import Plan, flags
+from gnsq_like.workers.plan import Plan, flags
 from tests.support.commands import PATIENCE, gnsq_like
 
 DEPLOY = Path(__file__).resolve().parents[2] / "examples" / "deploy"

@@ -21,7 +21,7 @@ from gnsq_like.admin.history.alerts import down
 from gnsq_like.admin.web.metrics import ClusterCollector
 from gnsq_like.contrib.prometheus import Metrics
 from gnsq_like.contrib.shared.outbox.relay import Relay
-from gnsq_like.contrib.workers.pages import Pages
+from gnsq_like.workers.pages import Pages
 from tests.support.admins import site
 from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
 from tests.support.outboxes import Memory

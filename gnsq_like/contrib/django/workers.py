@@ -6,7 +6,7 @@ import django
 from django.core.exceptions import ImproperlyConfigured
 
 from gnsq_like import Reader
-from gnsq_like.contrib.workers.plan import CannotLoad
+from gnsq_like.workers.plan import CannotLoad
 
 #: For ``Plan.loader``.
 LOADER = f"{__name__}:load"

@@ -13,13 +13,13 @@ from flask.cli import AppGroup, ScriptInfo
 
 from gnsq_like import Reader, ReaderGroup
 from gnsq_like.contrib.flask.workers import LOADER
-from gnsq_like.contrib.reader_process import run_relay, served_pages
 from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
 from gnsq_like.contrib.shared.outbox.relay import RelayThread
 from gnsq_like.contrib.shared.standard_input import publish_lines
-from gnsq_like.contrib.workers.plan import click_options, given_options, make_plan, number
-from gnsq_like.contrib.workers.process import supervise
 from gnsq_like.errors import NSQError
+from gnsq_like.workers.plan import click_options, given_options, make_plan, number
+from gnsq_like.workers.process import supervise
+from gnsq_like.workers.reader_process import run_relay, served_pages
 
 if TYPE_CHECKING:
     from gnsq_like.contrib.prometheus import Metrics
@@ -104,7 +104,7 @@ def make_commands(nsq: Extension) -> AppGroup:
                 click.echo(f"published {made.run_once()}", err=True)
             else:
                 _report("publishing the outbox")
-                run_relay(made, health, nsq.metrics if health else None, _report)
+                run_relay(made, RelayThread(made), health, nsq.metrics if health else None, _report)
 
     @group.command("publish")
     @click.argument("topic")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask.cli import NoAppException, ScriptInfo
 
 from gnsq_like import Reader
-from gnsq_like.contrib.workers.plan import CannotLoad
+from gnsq_like.workers.plan import CannotLoad
 
 #: For ``Plan.loader``.
 LOADER = f"{__name__}:load"

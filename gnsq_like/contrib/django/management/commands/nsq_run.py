@@ -23,9 +23,9 @@ from gnsq_like.contrib.django import conf
 from gnsq_like.contrib.django.readers import chosen, unpatched_greenlets
 from gnsq_like.contrib.django.workers import LOADER
 from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
-from gnsq_like.contrib.workers.plan import Plan, add_arguments, given_options, make_plan
-from gnsq_like.contrib.workers.process import supervise
 from gnsq_like.errors import NSQError
+from gnsq_like.workers.plan import Plan, add_arguments, given_options, make_plan
+from gnsq_like.workers.process import supervise
 
 if TYPE_CHECKING:
     from gnsq_like import ReaderGroup
@@ -102,8 +102,8 @@ class Command(BaseCommand):
     @contextmanager
     def _beside(self, group: ReaderGroup, options: dict[str, Any]) -> Iterator[None]:
         """During the block, the pages and the relay run, as far as they are asked for."""
-        from gnsq_like.contrib.reader_process import served_pages
         from gnsq_like.contrib.shared.outbox.relay import RelayThread
+        from gnsq_like.workers.reader_process import served_pages
 
         address = options["health"]
         with ExitStack() as stack:

@@ -39,14 +39,15 @@ class Command(BaseCommand):
 
     def _run(self, database: str, once: bool, health: str | None) -> None:
         from gnsq_like.contrib.django.outbox.relaying import make_relay
-        from gnsq_like.contrib.reader_process import run_relay
+        from gnsq_like.contrib.shared.outbox.relay import RelayThread
+        from gnsq_like.workers.reader_process import run_relay
 
         relay = make_relay(database)
         if once:
             self._report(f"Published {relay.run_once()}")
         else:
             self._report("Publishing the outbox")
-            run_relay(relay, health, conf.metrics() if health else None, self._report)
+            run_relay(relay, RelayThread(relay), health, conf.metrics() if health else None, self._report)
 
     def _report(self, line: str) -> None:
         self.stdout.write(line)

@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gnsq_like.contrib.workers.plan import Plan
 from gnsq_like.errors import NSQError
+from gnsq_like.workers.plan import Plan
 
 #: Variables for the master itself: a worker must not speak to systemd in its place.
 _ONLY_OURS = {"NOTIFY_SOCKET": "", "WATCHDOG_USEC": "", "WATCHDOG_PID": ""}
@@ -62,7 +62,7 @@ def supervise(plan: Plan) -> NoReturn:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    task = environment("gnsq_like.contrib.workers.master", plan, {})
+    task = environment("gnsq_like.workers.master", plan, {})
     os.execve(sys.executable, command(plan.label), task)
 
 
@@ -90,7 +90,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 command(f"worker {number}: {plan.label}"),
                 stdin=subprocess.DEVNULL,
-                env=environment("gnsq_like.contrib.workers.worker", plan, task, **more),
+                env=environment("gnsq_like.workers.worker", plan, task, **more),
                 pass_fds=(command_end, report_end),
                 # Ctrl-C reaches the master alone; and its own children are killed with it.
                 process_group=0,

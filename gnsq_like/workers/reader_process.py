@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -20,7 +20,6 @@ from gnsq_like.runtime.signals import on_signals
 
 if TYPE_CHECKING:
     from gnsq_like.contrib.prometheus import Metrics
-    from gnsq_like.contrib.shared.outbox.relay import Relay
 
 logger = logging.getLogger(__name__)
 
@@ -134,20 +133,25 @@ def _application(pages: Mapping[str, WSGIApplication]) -> WSGIApplication:
     return application
 
 
-def run_relay(relay: Relay, health: str | None, metrics: Metrics | None, report: Callable[[str], object]) -> None:
+def run_relay(
+    relay: ReportedRelay,
+    thread: AbstractContextManager[object],
+    health: str | None,
+    metrics: Metrics | None,
+    report: Callable[[str], object],
+) -> None:
     """Run a relay until SIGTERM or SIGINT; for the other parameters see ``served_pages``. In the main thread only.
 
     The relay waits for the database and the Producer, which block a thread unless the process is patched; the main
     thread's hub has the signals and the pages.
 
+    :param thread: runs the relay during the block
     :raises NSQError: for a wrong address
     """
-    from gnsq_like.contrib.shared.outbox.relay import RelayThread  # programs without an outbox need not load it
-
     stopped = Event()
     with (
         on_signals((signal.SIGTERM, signal.SIGINT), lambda number: stopped.set()),
         served_pages((), health, metrics, report, relays=(relay,)),
-        RelayThread(relay),
+        thread,
     ):
         stopped.wait()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.contrib.workers.process import MASTER, LineReader, LineWriter, _TextFormatter, make_formatter
+from gnsq_like.workers.process import MASTER, LineReader, LineWriter, _TextFormatter, make_formatter
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def record(text: str, **more: object) -> logging.LogRecord:
 def test_text_names_the_worker_and_the_logger() -> None:
     line = make_formatter("worker 3", as_json=False).format(record("slow"))
     assert line.endswith(" WARNING worker 3  shop.readers: slow")
-    ours = record("slow", name="gnsq_like.contrib.workers.master")
+    ours = record("slow", name="gnsq_like.workers.master")
     assert make_formatter(MASTER, as_json=False).format(ours).endswith(" WARNING master    slow")
 
 

@@ -26,12 +26,12 @@ from gevent.event import Event
 
 from gnsq_like import Batch, Reader, ReaderGroup
 from gnsq_like.contrib.health import report
-from gnsq_like.contrib.workers.plan import Plan
-from gnsq_like.contrib.workers.process import LineReader, LineWriter, configure, make_formatter, memory_bytes
-from gnsq_like.contrib.workers.roster import GRACE
 from gnsq_like.errors import NSQError
 from gnsq_like.runtime import native
 from gnsq_like.runtime.timer import Timer
+from gnsq_like.workers.plan import Plan
+from gnsq_like.workers.process import LineReader, LineWriter, configure, make_formatter, memory_bytes
+from gnsq_like.workers.roster import GRACE
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from gnsq_like.contrib.workers.plan import CannotLoad
 from gnsq_like.errors import did_you_mean
+from gnsq_like.workers.plan import CannotLoad
 
 if TYPE_CHECKING:
     from gnsq_like import Reader

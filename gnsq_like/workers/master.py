@@ -24,13 +24,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from gnsq_like.contrib.workers.plan import Plan
-from gnsq_like.contrib.workers.process import MASTER, WorkerProcess, configure, make_formatter, memory_bytes
-from gnsq_like.contrib.workers.roster import Action, Kill, Member, Roster, Run, Spawn, State, Stop, share
 from gnsq_like.errors import NSQError
+from gnsq_like.workers.plan import Plan
+from gnsq_like.workers.process import MASTER, WorkerProcess, configure, make_formatter, memory_bytes
+from gnsq_like.workers.roster import Action, Kill, Member, Roster, Run, Spawn, State, Stop, share
 
 if TYPE_CHECKING:
-    from gnsq_like.contrib.workers.pages import Pages
+    from gnsq_like.workers.pages import Pages
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Supervisor:
         return CUT_SHORT if self._roster.cut_short else CLEAN
 
     def _serve_pages(self, stack: ExitStack) -> None:
-        from gnsq_like.contrib.workers.pages import Pages
+        from gnsq_like.workers.pages import Pages
 
         self._pages = Pages(self._plan.health, os.environ.get("PROMETHEUS_MULTIPROC_DIR", ""))
         stack.callback(self._pages.close)

@@ -26,10 +26,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from gnsq_like.addresses import join_host_port, parse_address
-from gnsq_like.contrib.workers.process import memory_bytes
-from gnsq_like.contrib.workers.roster import Cause
 from gnsq_like.errors import NSQError
 from gnsq_like.httpd.connections import HTTPConnections, TooManyConnections
+from gnsq_like.workers.process import memory_bytes
+from gnsq_like.workers.roster import Cause
 
 try:
     import prometheus_client
@@ -114,7 +114,7 @@ class Pages:
 
     def metrics(self) -> bytes:
         """The page for the current status, in Prometheus's text format. From any thread."""
-        from gnsq_like.contrib.shared.worker_files import WorkerFiles
+        from gnsq_like.workers.metric_files import WorkerFiles
 
         registry = prometheus_client.CollectorRegistry()
         WorkerFiles(registry, self.directory)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from gnsq_like import NsqdHTTPClient, Reader
-from gnsq_like.contrib.workers.plan import Plan
-from gnsq_like.contrib.workers.process import WorkerProcess
+from gnsq_like.workers.plan import Plan
+from gnsq_like.workers.process import WorkerProcess
 from tests.support.commands import needs_proc
 from tests.support.daemons import Running, running_nsqd, wait_for
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.contrib.workers.plan import Plan
-from gnsq_like.contrib.workers.roster import (
+from gnsq_like.workers.plan import Plan
+from gnsq_like.workers.roster import (
     GRACE,
     LOAD_TIMEOUT,
     Cause,

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from gnsq_like.contrib.workers.plan import Plan
+from gnsq_like.workers.plan import Plan
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ LINE = re.compile(r"(?:health|metrics) on http://127\.0\.0\.1:(\d+)/")
 @contextmanager
 def running(caplog: pytest.LogCaptureFixture, *readers: Reader, **options) -> Iterator[list[int]]:
     """``run`` in a greenlet; the ports of its pages."""
-    caplog.set_level("INFO", "gnsq_like.contrib.reader_process")
+    caplog.set_level("INFO", "gnsq_like.workers.reader_process")
     greenlet = gevent.spawn(run, *readers, **options)
 
     def ports() -> list[int]:

@@ -12,8 +12,8 @@ import pytest
 from gevent.event import Event
 
 from gnsq_like import Batch, Message, Reader
-from gnsq_like.contrib.workers.worker import Calls
 from gnsq_like.testing import wait_until
+from gnsq_like.workers.worker import Calls
 
 
 def limited(handler: object, calls: Calls, **options: object) -> Reader:

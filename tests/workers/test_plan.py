@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.contrib.workers.plan import Plan, flags, parse_size
 from gnsq_like.errors import InvalidOption
+from gnsq_like.workers.plan import Plan, flags, parse_size
 
 
 @pytest.mark.parametrize(

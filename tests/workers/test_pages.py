@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.contrib.workers.pages import Pages
 from gnsq_like.errors import NSQError
+from gnsq_like.workers.pages import Pages
 from tests.support.scripts import run_script
 
 WORKER = {
@@ -84,7 +84,7 @@ def test_without_prometheus_client_the_page_says_what_to_install() -> None:
         import sys
         import urllib.error, urllib.request
         sys.modules["prometheus_client"] = None
-        from gnsq_like.contrib.workers.pages import Pages
+        from gnsq_like.workers.pages import Pages
         pages = Pages("[::1]:0")
         assert pages.address.startswith("[::1]:")
         try:
@@ -113,7 +113,7 @@ def test_the_master_loads_no_gevent() -> None:
         """
         import sys
         from gnsq_like.cli import run
-        from gnsq_like.contrib.workers import master, pages
+        from gnsq_like.workers import master, pages
         print(*sorted(set(sys.modules) & {"gevent", "greenlet", "requests"}))
         """
     )

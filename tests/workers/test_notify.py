@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gnsq_like.contrib.workers.master import Notifier
+from gnsq_like.workers.master import Notifier
 
 
 @pytest.fixture(params=["path", "abstract"])

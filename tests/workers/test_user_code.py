@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gnsq_like.contrib.workers.plan import CannotLoad
-from gnsq_like.contrib.workers.user_code import load
+from gnsq_like.workers.plan import CannotLoad
+from gnsq_like.workers.user_code import load
 
 MODULE = """
 from gnsq_like import Reader

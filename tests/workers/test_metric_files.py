@@ -5,7 +5,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
-from gnsq_like.contrib.shared.worker_files import WorkerFiles
+from gnsq_like.workers.metric_files import WorkerFiles
 
 
 def write(path: Path, value: float) -> None:
