@@ -8,7 +8,6 @@ are loaded at first use: importing this package does not import gevent, and noth
 
 from __future__ import annotations
 
-import logging as _logging
 from typing import TYPE_CHECKING
 
 from gnsq_like._lazy import lazy_names
@@ -48,9 +47,6 @@ __all__ = [
     "errors",
     "run",
 ]
-
-# The application decides about the log; without this, Python would write warnings to stderr.
-_logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
 if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_names(

@@ -42,7 +42,6 @@ from gevent import monkey
 
 from gnsq_like import Reader, ReaderGroup
 from gnsq_like.contrib.shared.declared import readers_of
-from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
 from gnsq_like.errors import NSQError
 
 logger = logging.getLogger(__name__)
@@ -109,7 +108,6 @@ class WorkerReaders:
         """Start this worker's Readers. May switch, or block for an instant."""
         if _is_patched_too_late(worker):
             worker.log.warning("gnsq_like: %s", _TOO_LATE)
-        log_to_stderr_unless_configured()
         graceful = float(worker.cfg.graceful_timeout)
         self._patience = graceful - min(_MARGIN, _MARGIN_SHARE * graceful)
         self._deadline = None

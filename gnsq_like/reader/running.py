@@ -29,6 +29,7 @@ from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.flow_control import FlowControl, Steering
 from gnsq_like.reader.handlers import Handler, Handlers
 from gnsq_like.reader.message import Message
+from gnsq_like.reader.missing import MissingTopics
 from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import ReaderCounts, Topics
@@ -106,6 +107,8 @@ class Subscriptions:
         #: Whether the Reader stops, which alone ends connections then; none is made any more.
         self.is_stopping = False
         self._poller = self._make_poller(clients) if clients else None
+        #: Only without fixed nsqds, where SUB creates the topics.
+        self._missing = MissingTopics(setup.name, setup.topics, clients) if clients and not setup.nsqds else None
         self._redialer: Redialer[Target] = Redialer(
             [Target(address, topic) for address in setup.nsqds for topic in setup.topics.names],
             connect=self._connect,
@@ -143,6 +146,8 @@ class Subscriptions:
             if not subscription.is_added:
                 subscription.connection.end("its beginning was interrupted")
         self._redialer.look()
+        if self._missing is not None and not self.is_stopping:
+            self._missing.look()
 
     def stop(self) -> None:
         """Make no further connections. May switch."""
@@ -163,6 +168,8 @@ class Subscriptions:
     def _found(self, targets: list[Target], complete: bool, began: float) -> float | None:
         if self.is_stopping:
             return None
+        if self._missing is not None:
+            self._missing.found((target.topic for target in targets), complete)
         if self._setup.topics.pattern is not None:
             self._follow(targets, complete)
         return self._redialer.found(targets, complete, began)
@@ -294,6 +301,7 @@ class Subscriptions:
         return {
             "known": sorted({str(target) for target in self._redialer.known}),
             "surveyed": self._redialer.surveyed,
+            "missing": [] if self._missing is None else self._missing.names,
             "connections": {
                 f"{target.address}/{target.topic}" if with_topic else str(target.address): each.stats()
                 for target, each in list(self.table.items())
@@ -566,5 +574,6 @@ NOT_STARTED: dict[str, Any] = {
     "backoff_level": 0,
     "known": [],
     "surveyed": False,
+    "missing": [],
     "connections": {},
 }

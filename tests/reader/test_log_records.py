@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
+import textwrap
 from typing import Any
 
 import gevent
@@ -13,6 +15,7 @@ from gnsq_like import Batch, Message, deadletter
 from tests.support.daemons import wait_for
 from tests.support.peer import ScriptedNsqd
 from tests.support.reading import ID, answer_cls, ignore, reading, serve, until
+from tests.support.scripts import ROOT, run_beside
 
 ONE = (ID % 1).decode()
 
@@ -134,3 +137,24 @@ def test_messages_that_are_not_answered_in_time(nsqd: ScriptedNsqd, caplog: pyte
         f"the first of them {(ID % 1).decode()}; nsqd delivers them again"
     )
     assert fields(record, nsqd)
+
+
+def test_a_failure_is_seen_without_a_configured_log() -> None:
+    """Python writes warnings to stderr then, unless a logger of ours has a handler."""
+    code = """
+        from gnsq_like import Producer, Reader
+        from gnsq_like.testing import running_nsqd
+
+        def store(message):
+            reader.stop()
+            raise ValueError("no such user")
+
+        with running_nsqd() as nsqd, Producer(nsqd.tcp_address) as producer:
+            producer.publish("clicks", b"x")
+            reader = Reader("clicks", "archive", store, nsqd_tcp_addresses=nsqd.tcp_address)
+            reader.run()
+    """
+    done = run_beside([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT)
+    assert done.returncode == 0
+    assert "the handler of clicks/archive failed with message" in done.stderr
+    assert "ValueError: no such user" in done.stderr

@@ -13,7 +13,6 @@ from flask.cli import AppGroup, ScriptInfo
 
 from gnsq_like import Reader, ReaderGroup
 from gnsq_like.contrib.flask.workers import LOADER
-from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
 from gnsq_like.contrib.shared.outbox.relay import RelayThread
 from gnsq_like.contrib.shared.standard_input import publish_lines
 from gnsq_like.errors import NSQError
@@ -81,7 +80,6 @@ def make_commands(nsq: Extension) -> AppGroup:
             with _nsq_errors():
                 plan = make_plan(options, LOADER, (_script().app_import_path or "", *names), **settings)
             supervise(plan)
-        log_to_stderr_unless_configured()
         with _nsq_errors(), ExitStack() as stack:
             relays = [stack.enter_context(RelayThread(nsq.make_relay()))] if relay else []
             stack.enter_context(served_pages(readers, health, nsq.metrics if health else None, _report, relays))
@@ -97,7 +95,6 @@ def make_commands(nsq: Extension) -> AppGroup:
 
         On PostgreSQL several may run at once; on SQLite a second one waits until the first has ended.
         """
-        log_to_stderr_unless_configured()
         with _nsq_errors():
             made = nsq.make_relay()
             if once:

@@ -22,7 +22,6 @@ from django.utils import autoreload
 from gnsq_like.contrib.django import conf
 from gnsq_like.contrib.django.readers import chosen, unpatched_greenlets
 from gnsq_like.contrib.django.workers import LOADER
-from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
 from gnsq_like.errors import NSQError
 from gnsq_like.workers.plan import Plan, add_arguments, given_options, make_plan
 from gnsq_like.workers.process import supervise
@@ -74,7 +73,6 @@ class Command(BaseCommand):
                 raise CommandError("--relay needs a single process: run manage.py nsq_relay beside these.")
             self._make(names, options)  # finds what is wrong
             supervise(self._plan(names, stop_timeout, options))
-        log_to_stderr_unless_configured()
         if noreload or not settings.DEBUG:
             self._run(names, stop_timeout, options)
             return

@@ -7,7 +7,6 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, Error, connections
 
 from gnsq_like.contrib.django import conf
-from gnsq_like.contrib.shared.logs import log_to_stderr_unless_configured
 from gnsq_like.errors import NSQError
 
 
@@ -29,7 +28,6 @@ class Command(BaseCommand):
 
     def handle(self, *, database: str, once: bool, health: str | None, **_: object) -> None:
         """Run; a CommandError gives the reason for a failure."""
-        log_to_stderr_unless_configured()
         if database not in connections:
             raise CommandError(f"There is no database {database!r} in DATABASES.")
         try:
