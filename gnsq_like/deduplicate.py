@@ -95,7 +95,7 @@ class Deduplicate:
 
     def __init__(
         self,
-        handler: Callable[[Message], object],
+        handler: Callable[[Message], bool | None],
         *,
         key: Callable[[Message], Hashable],
         window: float,
@@ -123,7 +123,7 @@ class Deduplicate:
         #: Number of copies finished without being handled.
         self.dropped_count: int = 0
 
-    def __call__(self, message: Message) -> object:
+    def __call__(self, message: Message) -> bool | None:
         """Handle or drop a message. May switch."""
         key = self._key(message)
         # setdefault is atomic, so only one of two threads gets the key.

@@ -24,7 +24,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 from urllib.parse import quote
 
 import gevent
@@ -58,6 +58,8 @@ def _msgpack(body: bytes) -> object:
 
     return msgpack.unpackb(body)
 
+
+_T = TypeVar("_T")
 
 #: The decoders that a Reader knows by name.
 _DECODERS: Mapping[str, Callable[[bytes], object]] = {"json": json.loads, "msgpack": _msgpack}
@@ -101,7 +103,7 @@ class Tracing:
         self,
         topic: str | Iterable[str] | re.Pattern[str],
         channel: str,
-        handler: Callable[[Message], object] | Batch | None = None,
+        handler: Callable[[Message], bool | None] | Batch | None = None,
         **arguments: Unpack[ReaderArguments],
     ) -> Reader:
         """A Reader with these arguments, which are those of :class:`Reader`. Without a handler see :meth:`processing`.
@@ -130,11 +132,11 @@ class Tracing:
             wrapped["decoder"] = _decoding_data(_DECODERS[decoder] if isinstance(decoder, str) else decoder)
         return wrapped
 
-    def traced(self, handler: Callable[[Any], object]) -> Callable[[Any], object]:
+    def traced(self, handler: Callable[[Any], _T]) -> Callable[[Any], _T]:
         """``handler`` with a span for each call; it takes messages, or lists of them for a Batch."""
 
         @functools.wraps(handler)
-        def traced_handler(given: object) -> object:
+        def traced_handler(given: object) -> _T:
             with self._processing(given) as failures:
                 result = handler(given)
                 if result is False:
@@ -253,7 +255,7 @@ def _carrier_of(span: Span) -> dict[str, str]:
     return carrier
 
 
-class TracedProducer(Producer):
+class TracedProducer(Producer[Any]):
     """A Producer whose publishes are spans; made by :meth:`Tracing.producer`."""
 
     def __init__(
@@ -264,7 +266,7 @@ class TracedProducer(Producer):
         self._telemetry = telemetry
         self._events = events
         #: Encodes and checks. It never publishes, and so never connects.
-        self._checker = Producer(nsqd_tcp_addresses, **arguments)
+        self._checker: Producer[Any] = Producer(nsqd_tcp_addresses, **arguments)
         super().__init__(nsqd_tcp_addresses, **{**arguments, "encoder": None})
         addresses = [nsqd_tcp_addresses] if isinstance(nsqd_tcp_addresses, str) else list(nsqd_tcp_addresses)
         #: The attributes of the only nsqd; of several, an operation is told only which one failed.
@@ -305,7 +307,7 @@ class TracedProducer(Producer):
     ) -> None:
         """As :meth:`Producer.multi_publish`, in one span."""
         if isinstance(bodies, str | _Raw) or not isinstance(bodies, Iterable):
-            super().multi_publish(topic, bodies)  # raises
+            self._checker.multi_publish(topic, bodies)  # raises
         with self._sending(topic) as operation:
             operation.count = 0
             sent = self._many(operation, topic, bodies)

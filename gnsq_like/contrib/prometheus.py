@@ -44,7 +44,7 @@ import weakref
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from gnsq_like import Batch, Producer, Reader
@@ -61,6 +61,8 @@ try:
     from gnsq_like.workers.metric_files import WorkerFiles
 except ModuleNotFoundError as exc:
     raise missing(exc, "prometheus") from exc
+
+_T = TypeVar("_T")
 
 #: Seconds; from the time a cache takes to nsqd's default msg_timeout.
 DEFAULT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -303,7 +305,7 @@ class Metrics:
             self._relays.watch(relay, relay.name)
         self.keep_writing()
 
-    def timed(self, handler: Callable[[Any], object]) -> Callable[[Any], object]:
+    def timed(self, handler: Callable[[Any], _T]) -> Callable[[Any], _T]:
         """``handler`` with the seconds of its calls observed; takes messages, or lists of them for a Batch."""
         if not callable(handler):
             raise InvalidOption("handler", handler, "it must be callable")
@@ -318,11 +320,11 @@ class Metrics:
         elif handler is not None:
             reader.handler = self._timed(handler, ended)
 
-    def _timed(self, handler: Callable[[Any], object], ended: deque[float] | None) -> Callable[[Any], object]:
+    def _timed(self, handler: Callable[[Any], _T], ended: deque[float] | None) -> Callable[[Any], _T]:
         """:param ended: where the seconds go; None for that of each message's topic and channel"""
 
         @functools.wraps(handler)
-        def timed_handler(given: Any) -> object:
+        def timed_handler(given: Any) -> _T:
             message = given[0] if ended is None and isinstance(given, list) else given
             began = time.perf_counter()
             try:

@@ -85,8 +85,8 @@ class DiscoveryOptionsDict(ConnectionOptionsDict, total=False):
     address_map: Mapping[str, str] | Callable[[str], str | None] | None
 
 
-class ProducerOptionsDict(DiscoveryOptionsDict, total=False):
-    """See ``ProducerOptions``."""
+class UnencodedProducerOptionsDict(DiscoveryOptionsDict, total=False):
+    """See ``ProducerOptions``: all but the encoder."""
 
     #: Seconds for a publish in total: connecting, waiting for room, writing, and nsqd's answer.
     timeout: float
@@ -105,8 +105,6 @@ class ProducerOptionsDict(DiscoveryOptionsDict, total=False):
     #: Longest delay, in seconds, before redialling an nsqd whose refusal a retry cannot cure. One that cannot be
     #: reached is redialled after at most half the publish timeout.
     max_redial_delay: float
-    #: Encodes bodies: "json", "msgpack", or a callable that returns bytes; None if bodies are bytes.
-    encoder: Literal["json", "msgpack"] | Callable[[Any], bytes] | None
     #: Whether to combine concurrent publishes into one MPUB per topic.
     batching: bool
     #: Maximum number of messages in a batch.
@@ -122,6 +120,13 @@ class ProducerOptionsDict(DiscoveryOptionsDict, total=False):
     #: Whether the connections run in a background thread (True) or in the hub of the first thread that publishes
     #: (False). None: the former unless threading is patched and that thread is the main one.
     own_thread: bool | None
+
+
+class ProducerOptionsDict(UnencodedProducerOptionsDict, total=False):
+    """See ``ProducerOptions``."""
+
+    #: Encodes bodies: "json", "msgpack", or a callable that returns bytes; None if bodies are bytes.
+    encoder: Literal["json", "msgpack"] | Callable[[Any], bytes] | None
 
 
 class ReaderOptionsDict(DiscoveryOptionsDict, total=False):

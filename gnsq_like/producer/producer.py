@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, Unpack, overload
 
 from gevent import monkey
-from gevent.event import AsyncResult
 
 from gnsq_like.addresses import parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, check_seconds
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options
+from gnsq_like.options.keywords import UnencodedProducerOptionsDict
 from gnsq_like.producer.batching import Member
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
@@ -35,6 +35,16 @@ from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here, may_wait_here, own_hub
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    #: What is published: bytes, or what the encoder takes.
+    Body = TypeVar("Body", default=bytes, contravariant=True)
+else:
+    from typing import TypeVar
+
+    Body = TypeVar("Body", contravariant=True)
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +66,7 @@ def _choose_hub(own_thread: bool | None) -> HubHandle:
         raise NotSent(f"no event loop for the connections can be made: {reason}") from exc
 
 
-class Producer:
+class Producer(Generic[Body]):
     """Publishes messages to one or several nsqds; may be shared between greenlets and threads.
 
     Nothing happens before the first publish. Publishes go to the nsqds in turn; one that cannot be reached is skipped
@@ -75,6 +85,9 @@ class Producer:
     :raises InvalidAddress, InvalidOption: if an argument is invalid
 
     Hooks run in a greenlet of the thread that has the connections (see the option ``own_thread``).
+
+    For type checkers, a Producer is generic in what it publishes: ``Producer[bytes]``, or with an encoder what that
+    takes, any value for ``"json"`` and ``"msgpack"``.
 
     Next: :meth:`publish`, :meth:`publish_async` or :meth:`multi_publish`; at the end :meth:`close`, or a ``with``
     block.
@@ -95,6 +108,45 @@ class Producer:
         "options",
     )
 
+    @overload
+    def __init__(
+        self: Producer[bytes | bytearray | memoryview],
+        nsqd_tcp_addresses: str | Iterable[str] = (),
+        *,
+        lookupd_http_addresses: str | Iterable[str] = (),
+        on_connect: Callable[[str], object] | None = None,
+        on_disconnect: Callable[[str, NSQError | None], object] | None = None,
+        on_error: Callable[[str, NSQError], object] | None = None,
+        on_auth: Callable[[str, Authorized], object] | None = None,
+        encoder: None = None,
+        **options: Unpack[UnencodedProducerOptionsDict],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Producer[Any],
+        nsqd_tcp_addresses: str | Iterable[str] = (),
+        *,
+        lookupd_http_addresses: str | Iterable[str] = (),
+        on_connect: Callable[[str], object] | None = None,
+        on_disconnect: Callable[[str, NSQError | None], object] | None = None,
+        on_error: Callable[[str, NSQError], object] | None = None,
+        on_auth: Callable[[str, Authorized], object] | None = None,
+        encoder: Literal["json", "msgpack"],
+        **options: Unpack[UnencodedProducerOptionsDict],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        nsqd_tcp_addresses: str | Iterable[str] = (),
+        *,
+        lookupd_http_addresses: str | Iterable[str] = (),
+        on_connect: Callable[[str], object] | None = None,
+        on_disconnect: Callable[[str, NSQError | None], object] | None = None,
+        on_error: Callable[[str, NSQError], object] | None = None,
+        on_auth: Callable[[str, Authorized], object] | None = None,
+        encoder: Callable[[Body], bytes],
+        **options: Unpack[UnencodedProducerOptionsDict],
+    ) -> None: ...
     def __init__(
         self,
         nsqd_tcp_addresses: str | Iterable[str] = (),
@@ -130,7 +182,7 @@ class Producer:
     def publish(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         defer: float | None = None,
         timeout: float | None = None,
@@ -154,11 +206,11 @@ class Producer:
     def publish_async(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         defer: float | None = None,
         timeout: float | None = None,
-    ) -> AsyncResult[None]:
+    ) -> PublishResult:
         """Publish one message without waiting for nsqd's answer; parameters as for :meth:`publish`. From any thread.
 
         Waits, and may switch, only while ``max_pending_count`` publishes are already waiting for a connection. For
@@ -199,7 +251,7 @@ class Producer:
     async def apublish(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         defer: float | None = None,
         timeout: float | None = None,
@@ -235,7 +287,7 @@ class Producer:
     def multi_publish(
         self,
         topic: str,
-        bodies: Iterable[Any],
+        bodies: Iterable[Body],
         *,
         atomic: bool = False,
         timeout: float | None = None,
@@ -256,7 +308,7 @@ class Producer:
             running = self._started()
             publish_and_wait(running, Publish(running.pool, command, deadline, len(chunk)), now)
 
-    def check(self, topic: str, body: Any, *, defer: float | None = None) -> bytes:
+    def check(self, topic: str, body: Body, *, defer: float | None = None) -> bytes:
         """Make the checks of :meth:`publish` without publishing. Never switches.
 
         For a message that is published later, for instance after a transaction, and should be valid now.
@@ -265,12 +317,12 @@ class Producer:
         :raises InvalidName, InvalidBody, InvalidOption: as :meth:`publish`
         """
         encoder = self._encoder
-        body = encoder.body(body)
+        encoded = encoder.body(body)
         if defer is None:
             encoder.head(topic)
         else:
-            encoder.dpub(topic, defer, body)
-        return body
+            encoder.dpub(topic, defer, encoded)
+        return encoded
 
     def _make(
         self, topic: str, body: Any, defer: float | None, now: float, timeout: float | None

@@ -180,6 +180,13 @@ def set_future(future: asyncio.Future[None]) -> None:
 class PublishResult(AsyncResult):
     """The result of ``publish_async``: gevent's AsyncResult, which any thread may wait for."""
 
+    if TYPE_CHECKING:  # gevent has no types
+        #: Why it failed; None until then.
+        exception: BaseException | None
+
+        def ready(self) -> bool: ...
+        def successful(self) -> bool: ...
+
     def __init__(self, publish: Publish, there: HubHandle) -> None:
         super().__init__()
         self._publish = publish

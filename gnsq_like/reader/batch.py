@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 _WAITING_SHARE = 0.5
 
 
-Handler = Callable[[list[Message]], object]
+Handler = Callable[[list[Message]], "bool | None"]
 
 
 class Batch:

@@ -42,8 +42,9 @@ logger = logging.getLogger(__name__)
 #: Seconds that a stop waits for threads that have answered, and write their last words into the log.
 _LAST_WORDS = 0.5
 
-#: A Reader's handler; None if it is iterated over.
-Handler = Callable[[Message], object] | Batch | None
+#: A Reader's handler; None if it is iterated over. Only False, for a failure, is looked at; the type of what it returns
+#: lets checkers refuse an async handler.
+Handler = Callable[[Message], "bool | None"] | Batch | None
 
 
 def check_handler(handler: Handler) -> None:

@@ -30,7 +30,7 @@ class Published:
         return json.loads(self.body)
 
 
-class RecordingProducer(Producer):
+class RecordingProducer(Producer[Any]):
     """Keeps published messages in ``outbox``, checked and encoded as a Producer does.
 
     Takes a Producer's arguments; addresses may be left out. May be used from any thread; nothing here switches.

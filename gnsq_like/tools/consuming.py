@@ -42,7 +42,7 @@ class Consumption:
         #: Why it ended by itself.
         self._error: BaseException | None = None
 
-    def add(self, topic: str, channel: str, handler: Callable[[Message], object], **options: object) -> Reader:
+    def add(self, topic: str, channel: str, handler: Callable[[Message], bool | None], **options: object) -> Reader:
         """Start a Reader. Never switches."""
         reader = self._source.reader(
             topic,

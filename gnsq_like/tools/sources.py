@@ -23,7 +23,7 @@ class Source:
         self,
         topic: str,
         channel: str,
-        handler: Callable[[Message], object] | Batch | None = None,
+        handler: Callable[[Message], bool | None] | Batch | None = None,
         **arguments: Any,
     ) -> Reader:
         """A Reader of this source; ``arguments`` override its options. Next: ``start``."""

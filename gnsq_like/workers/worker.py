@@ -45,7 +45,7 @@ _STDERR = 2
 _PATIENCE = 1.0
 _LOOK = 0.01
 
-_Handler = Callable[[Any], object]
+_Handler = Callable[[Any], bool | None]
 
 
 def main(task: dict[str, object]) -> int:
@@ -299,7 +299,7 @@ class Calls:
         getcurrent = gevent.getcurrent
 
         @functools.wraps(handler)
-        def limited_handler(given: object) -> object:
+        def limited_handler(given: object) -> bool | None:
             greenlet = getcurrent()
             running[greenlet] = time.monotonic()
             if not self._watches:
@@ -315,7 +315,7 @@ class Calls:
 
     def _limited_in_threads(self, handler: _Handler) -> _Handler:
         @functools.wraps(handler)
-        def watched_handler(given: object) -> object:
+        def watched_handler(given: object) -> bool | None:
             greenlet = gevent.getcurrent()
             self._in_threads[greenlet] = time.monotonic()
             try:

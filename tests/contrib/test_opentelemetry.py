@@ -50,7 +50,7 @@ def consumed(tracing: Tracing, nsqd: Running, topic: str, count: int, handler: A
     """The messages of a topic, as a traced handler gets them."""
     found: list[Any] = []
 
-    def keep(given: Any) -> object:
+    def keep(given: Any) -> Any:
         found.append(given)
         return None if handler is None else handler(given)
 
@@ -291,7 +291,7 @@ def test_a_loop_over_a_reader(nsqd: Running, seen: Seen) -> None:
 # -- failures ---------------------------------------------------------------------------------------
 
 
-def failing(message: Message) -> object:
+def failing(message: Message) -> bool | None:
     if message.body == b"false":
         return False
     if message.body == b"later":

@@ -40,7 +40,9 @@ def nsqd() -> Iterator[ScriptedNsqd]:
         yield server
 
 
-def reading(lookupds: Iterable[Lookupd | str], handler: Callable[[Message], object] = ignore, **options: Any) -> Reader:
+def reading(
+    lookupds: Iterable[Lookupd | str], handler: Callable[[Message], bool | None] = ignore, **options: Any
+) -> Reader:
     addresses = [each if isinstance(each, str) else each.address for each in lookupds]
     return Reader("t", "c", handler, lookupd_http_addresses=addresses, **(FAST | options))
 

@@ -121,7 +121,7 @@ def test_an_unknown_name_is_refused_and_the_nearest_named(options, part):
 
 def test_reader_and_producer_refuse_each_others_options():
     with pytest.raises(InvalidOption):
-        Producer("127.0.0.1:4150", max_in_flight=5)  # type: ignore[call-arg]
+        Producer("127.0.0.1:4150", max_in_flight=5)  # type: ignore[call-overload]
     with pytest.raises(InvalidOption):
         Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:4150", max_pending_count=5)  # type: ignore[call-arg]
 

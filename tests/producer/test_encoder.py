@@ -88,9 +88,9 @@ def test_wrong_arguments():
     with pytest.raises(InvalidAddress):
         Producer("http://127.0.0.1:4150")
     with pytest.raises(InvalidOption, match="did you mean timeout"):
-        Producer(ADDRESS, timeoutt=3)  # type: ignore[call-arg]
+        Producer(ADDRESS, timeoutt=3)  # type: ignore[call-overload]
     with pytest.raises(InvalidOption, match="json, msgpack"):
-        Producer(ADDRESS, encoder="pickle")  # type: ignore[arg-type]
+        Producer(ADDRESS, encoder="pickle")  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("body", [b"x", bytearray(b"x"), memoryview(b"x")])
@@ -161,7 +161,7 @@ def test_one_body_is_not_several(bodies):
 
 def test_a_wrong_body_among_several_says_which():
     with pytest.raises(InvalidBody, match="message 2"):
-        Producer(ADDRESS).multi_publish("t", [b"a", b"b", ""])
+        Producer(ADDRESS).multi_publish("t", [b"a", b"b", ""])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -68,7 +68,7 @@ def test_the_loop_goes_on_while_nsqd_does_not_answer(nsqd: ScriptedNsqd, produce
 def test_errors_are_those_of_publish(nsqd: ScriptedNsqd, producer: Producer) -> None:
     async def main() -> None:
         with pytest.raises(InvalidBody):
-            await producer.apublish("t", "text")
+            await producer.apublish("t", "text")  # type: ignore[arg-type]
         with pytest.raises(OutcomeUnknown):
             await producer.apublish("t", b"lost")
         with pytest.raises(PublishRefused):

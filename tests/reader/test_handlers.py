@@ -299,7 +299,7 @@ def test_raising_after_enable_async_requeues_in_every_form(form):
 
 
 #: What makes a Reader of such a handler, by how the handler is called.
-FORMS: dict[str, Callable[[Callable[[object], object]], tuple[Any, dict[str, Any]]]] = {
+FORMS: dict[str, Callable[[Callable[[object], Any]], tuple[Any, dict[str, Any]]]] = {
     "handler": lambda handler: (handler, {}),
     "batch": lambda handler: (Batch(handler, size=1), {}),
     "thread": lambda handler: (handler, {"spawn": "thread"}),

@@ -45,7 +45,7 @@ def fails(raised: BaseException) -> Callable[[object], object]:
 
 
 #: What makes a Reader of a function of a message, by how that is called.
-FORMS: dict[str, Callable[[Callable[[Any], object]], tuple[Any, dict[str, Any]]]] = {
+FORMS: dict[str, Callable[[Callable[[Any], None]], tuple[Any, dict[str, Any]]]] = {
     "handler": lambda handler: (handler, {}),
     "thread": lambda handler: (handler, {"spawn": "thread"}),
     "batch": lambda handler: (Batch(lambda messages: handler(messages[0]), size=1), {}),

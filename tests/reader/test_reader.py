@@ -103,7 +103,7 @@ def test_the_handler_may_be_replaced_before_a_start():
 def test_a_handler_that_could_not_work_replaces_none():
     reader = Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:1")
     with pytest.raises(InvalidOption, match="a generator function"):
-        reader.handler = lambda message: (yield)
+        reader.handler = lambda message: (yield)  # type: ignore[misc]
     assert reader.handler is print
 
 

@@ -154,7 +154,7 @@ def test_a_second_stop_can_only_bring_the_end_forward(nsqd):
 
 
 def test_a_handler_may_stop_its_reader(nsqd):
-    reader = reading([nsqd], lambda message: reader.stop())
+    reader = reading([nsqd], lambda message: reader.begin_to_stop())
     reader.start()
     peer = serve(nsqd)
     peer.messages(ID % 1)

@@ -49,15 +49,23 @@ def generate() -> str:
     for cls, base in _CLASSES:
         inherited = {option.name for option in fields(base)} if base else set()
         parent = f"{base.__name__}Dict" if base else "TypedDict"
-        lines = [f"class {cls.__name__}Dict({parent}, total=False):", f'    """See ``{cls.__name__}``."""', ""]
-        for option in fields(cls):
-            if option.name not in inherited:
-                lines += textwrap.wrap(
-                    option.metadata["text"], 120, initial_indent="    #: ", subsequent_indent="    #: "
-                )
-                lines.append(f"    {option.name}: {annotation(option)}")
-        parts.append("\n".join(lines) + "\n")
+        own = [option for option in fields(cls) if option.name not in inherited]
+        if cls is ProducerOptions:
+            encoder = [option for option in own if option.name == "encoder"]
+            own = [option for option in own if option not in encoder]
+            name = f"Unencoded{cls.__name__}Dict"
+            parts.append(_dict_of(name, parent, f"See ``{cls.__name__}``: all but the encoder.", own))
+            parent, own = name, encoder
+        parts.append(_dict_of(f"{cls.__name__}Dict", parent, f"See ``{cls.__name__}``.", own))
     return "\n\n".join(parts)
+
+
+def _dict_of(name: str, parent: str, text: str, options: list[Any]) -> str:
+    lines = [f"class {name}({parent}, total=False):", f'    """{text}"""', ""]
+    for option in options:
+        lines += textwrap.wrap(option.metadata["text"], 120, initial_indent="    #: ", subsequent_indent="    #: ")
+        lines.append(f"    {option.name}: {annotation(option)}")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def ignore(message: Message) -> None:
 
 
 def reading(
-    nsqds: Iterable[ScriptedNsqd], handler: Callable[[Message], object] | Batch | None = ignore, **options: Any
+    nsqds: Iterable[ScriptedNsqd], handler: Callable[[Message], bool | None] | Batch | None = ignore, **options: Any
 ) -> Reader:
     """A Reader of t/c at these nsqds, not started."""
     addresses = [nsqd.address for nsqd in nsqds]

@@ -96,13 +96,13 @@ def test_the_longest_running_call_is_known(spawn: str) -> None:
 
 
 def test_a_batch_keeps_its_limits() -> None:
-    def handle(messages: list[Message]) -> str:
-        return "handled"
+    def handle(messages: list[Message]) -> bool:
+        return True
 
     batch = limited(Batch(handle, size=7, interval=2.5), Calls(1.0)).handler
     assert isinstance(batch, Batch)
     assert (batch.size, batch.interval) == (7, 2.5)
-    assert batch.handler([]) == "handled"
+    assert batch.handler([]) is True
 
 
 def test_what_a_call_costs() -> None:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gnsq_like.testing import Published
 
 #: The Producer of this process under "producer", once it is made.
-_made: dict[str, Producer] = {}
+_made: dict[str, Producer[Any]] = {}
 #: The open recordings, the innermost last: as long as there is one, every Producer made here records.
 _outboxes: list[list[Published]] = []
 
@@ -107,7 +107,7 @@ def multi_publish(
     _when(on_commit, using, partial(_send_many, topic, encoded, timeout))
 
 
-def producer() -> Producer:
+def producer() -> Producer[Any]:
     """The Producer of this process, which connects at its first publish and ignores transactions.
 
     :raises ImproperlyConfigured: for wrong settings
@@ -124,12 +124,12 @@ def producer() -> Producer:
     return made
 
 
-def made_producers() -> list[Producer]:
+def made_producers() -> list[Producer[Any]]:
     """The Producer of this process, if it is made."""
     return list(_made.values())
 
 
-def make_producer() -> Producer:
+def make_producer() -> Producer[Any]:
     """Another Producer with these settings.
 
     :raises ImproperlyConfigured: for wrong settings

@@ -87,13 +87,13 @@ class _State:
         given = {name.removeprefix(_PREFIX): value for name, value in app.config.items() if name.startswith(_PREFIX)}
         self.settings: Settings = make_settings(given, own=_OWN)
         #: None if no address is set.
-        self.producer: Producer | None = self.make_producer()
+        self.producer: Producer[Any] | None = self.make_producer()
         #: The Readers that were made last in this process.
         self.readers: list[Reader] = []
         #: The relay that was made last in this process, in a list.
         self.relays: list[Relay] = []
 
-    def make_producer(self) -> Producer | None:
+    def make_producer(self) -> Producer[Any] | None:
         if self.settings.own["RECORD"]:
             from gnsq_like.testing import RecordingProducer
 
@@ -102,7 +102,7 @@ class _State:
             return None
         return self.make_sending_producer()
 
-    def make_sending_producer(self) -> Producer:
+    def make_sending_producer(self) -> Producer[Any]:
         """One that connects.
 
         :raises InvalidOption: when no address is set
@@ -138,7 +138,7 @@ class NSQ:
         self.tracing = tracing
         self._declared: dict[str, Declared] = {}
         #: Makes the relay of the outbox, if there is one: of Producer, OUTBOX_KEEP and OUTBOX_POLL_INTERVAL.
-        self._relay_maker: Callable[[Producer, float, float], Relay] | None = None
+        self._relay_maker: Callable[[Producer[Any], float, float], Relay] | None = None
         #: Its applications, the newest last; for calls outside any application's context.
         self._apps: list[weakref.ref[Flask]] = []
         if app is not None:
@@ -179,7 +179,7 @@ class NSQ:
     # -- publishing ---------------------------------------------------------------------------------
 
     @property
-    def producer(self) -> Producer:
+    def producer(self) -> Producer[Any]:
         """The application's Producer, one in each process; for ``publish_async`` and the like.
 
         No request closes it. It connects at its first publish, and again in each forked process.
@@ -237,7 +237,7 @@ class NSQ:
         """The setting ``NSQ_RECORD``."""
         return bool(self._state().settings.own["RECORD"])
 
-    def relay_by(self, make: Callable[[Producer, float, float], Relay]) -> None:
+    def relay_by(self, make: Callable[[Producer[Any], float, float], Relay]) -> None:
         """For ``Outbox``, which gives its way to make a relay."""
         self._relay_maker = make
 

@@ -72,7 +72,7 @@ class Extension(Protocol):
     """The members of ``gnsq_like.contrib.flask.NSQ`` that an outbox uses."""
 
     @property
-    def producer(self) -> Producer: ...
+    def producer(self) -> Producer[Any]: ...
 
     @property
     def is_recording(self) -> bool: ...
@@ -80,7 +80,7 @@ class Extension(Protocol):
     @property
     def tracing(self) -> Tracing | None: ...
 
-    def relay_by(self, make: Callable[[Producer, float, float], Relay]) -> None: ...
+    def relay_by(self, make: Callable[[Producer[Any], float, float], Relay]) -> None: ...
 
 
 class Outbox:
@@ -221,7 +221,7 @@ class Outbox:
                 # Tests that record run no relay, so it is published here.
                 self._nsq.producer.publish(topic, body)
 
-    def _make_relay(self, producer: Producer, keep: float, poll_interval: float) -> Relay:
+    def _make_relay(self, producer: Producer[Any], keep: float, poll_interval: float) -> Relay:
         """In a context of the application."""
         engine: Any = self._session().get_bind(clause=self.messages)
         store = SQLAlchemyStore(engine.engine, self.messages, keep)

@@ -36,7 +36,7 @@ class Declared:
     topic: Topic
     channel: str
     #: The decorated function: called with a Message, or with a list of them.
-    function: Callable[[Any], object]
+    function: Callable[[Any], Any]
     #: Arguments of a Batch, for a handler that takes lists; else None.
     batch: Mapping[str, Any] | None
     #: Keyword arguments of the Reader.
@@ -97,7 +97,7 @@ class Declared:
             metrics.watch_reader(reader)
         return reader
 
-    def _batched(self, handler: Callable[[Any], object]) -> Any:
+    def _batched(self, handler: Callable[[Any], Any]) -> Any:
         """A Reader's handler."""
         if self.batch is None:
             return handler

@@ -28,7 +28,7 @@ from gnsq_like.contrib.shared.extras import missing
 from gnsq_like.errors import InvalidOption, did_you_mean
 from gnsq_like.options import ProducerOptions, ReaderOptions, check_option
 
-_P = TypeVar("_P", bound=Producer)
+_P = TypeVar("_P", bound=Producer[Any])
 
 #: The prefix of each name in the environment.
 ENVIRONMENT_PREFIX = "NSQ_"
