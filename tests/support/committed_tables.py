@@ -12,11 +12,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.pipeline.destinations import open_table
 from gnsq_like.spark.tables.committed_table import CommittedTable
 from gnsq_like.spark.tables.data_file import DataFile, new_path
 from gnsq_like.spark.tables.parquet_files import FileWriter
+from tests.support.ddl import schema_of
 
 Kind = Literal["delta", "iceberg"]
 KINDS: tuple[Kind, ...] = ("delta", "iceberg")

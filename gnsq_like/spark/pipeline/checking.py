@@ -15,8 +15,6 @@ from pathlib import Path
 from gnsq_like.errors import NSQError
 from gnsq_like.http.url import shown
 from gnsq_like.spark.pipeline.config import Pipeline, load_pipeline
-from gnsq_like.spark.pipeline.ddl import schema_of
-from gnsq_like.spark.pipeline.destinations import check_table
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.transform import load_function
@@ -65,13 +63,9 @@ def check_pipeline(path: str | Path, *, offline: bool = False) -> Iterator[Check
 def _checks(pipeline: Pipeline, offline: bool) -> Iterator[tuple[str, str, Callable[[], str]]]:
     """What is checked, which one, and how: the result, or an error."""
     options, sink = pipeline.source_options, pipeline.sink_options
-    for topic, own in [(topic, pipeline.for_topic(topic)) for topic in pipeline.topics] or [(pipeline.title, pipeline)]:
-        yield "schema", topic, partial(_schema, own)
+    for own in [pipeline.for_topic(topic) for topic in pipeline.topics] or [pipeline]:
         if "function" in own.transform:
             yield "function", own.transform["function"], partial(_function, own)
-        # The schema that a transformation makes is only known to Spark.
-        if not own.transform and not own.is_by_topic:
-            yield "table", own.place("data"), partial(_table, own)
     if not offline:
         asked = [*options.lookupd_http_addresses, *options.nsqd_http_addresses]
         yield "daemons", ", ".join(map(shown, asked)), partial(_daemons, pipeline)
@@ -80,23 +74,12 @@ def _checks(pipeline: Pipeline, offline: bool) -> Iterator[tuple[str, str, Calla
     places = [pipeline.place(name) for name in ("data", "rejected", "metrics", "checkpoint")]
     for place in dict.fromkeys([*places, *([pipeline.archive] * bool(pipeline.archive)), options.staging_location]):
         yield "disk", place, partial(_disk, place)
-    yield "Spark", "SQL, and the tables as they are", partial(_spark, pipeline)
-
-
-def _schema(pipeline: Pipeline) -> str:
-    return f"{len(schema_of(pipeline.schema).fields)} fields" if pipeline.schema else "bodies as they are"
+    yield "Spark", "schemas, SQL, and the tables as they are", partial(_spark, pipeline)
 
 
 def _function(pipeline: Pipeline) -> str:
     load_function(pipeline.transform, "transform")
     return "ok"
-
-
-def _table(pipeline: Pipeline) -> str:
-    from pyspark.sql.types import BinaryType
-
-    check_table(pipeline, schema_of(pipeline.schema) if pipeline.schema else BinaryType())
-    return pipeline.format
 
 
 def _daemons(pipeline: Pipeline) -> str:

@@ -26,7 +26,7 @@ from gnsq_like.spark.pipeline.by_topic import options_of
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.reachable import check_sink
-from gnsq_like.spark.pipeline.run import check_settings, session_for
+from gnsq_like.spark.pipeline.run import check_functions, session_for
 from gnsq_like.spark.pipeline.selecting import first_line, is_sql, transformed
 from gnsq_like.spark.pipeline.transform import BODY, KEPT
 from gnsq_like.spark.sink import Publishing, SinkOptions
@@ -87,7 +87,7 @@ def replay(
     if start.tzinfo is None or end.tzinfo is None or not start < end:
         raise InvalidOption("from", start.isoformat(), f"it must be before {end.isoformat()}, both with a time zone")
     target = _into_table(pipeline, into, rejected) if into else pipeline
-    check_settings(pipeline)
+    check_functions(pipeline)
     sink = None
     if topic:
         sink = parse_options(SinkOptions, pipeline.at_source({"topic": topic}))

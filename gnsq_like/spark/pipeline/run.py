@@ -21,7 +21,6 @@ import gevent
 from gnsq_like.errors import NSQError
 from gnsq_like.spark import register
 from gnsq_like.spark.pipeline.config import Pipeline
-from gnsq_like.spark.pipeline.destinations import check_table
 from gnsq_like.spark.pipeline.faults import NotBegun, failure, sentence, spark_errors
 from gnsq_like.spark.pipeline.maintenance import Leisure
 from gnsq_like.spark.pipeline.owners import claimed
@@ -104,7 +103,7 @@ def run_pipeline(
     if adopt:
         pipeline = replace(pipeline, source={**pipeline.source, "unfinished_log": "adopt"})
     # All of this before Spark is started, which takes a while.
-    check_settings(pipeline)
+    check_functions(pipeline)
     daemons = Nsqds(pipeline.source_options)
     daemons.prepare()
     if pipeline.sink_options is not None:
@@ -124,18 +123,10 @@ def run_pipeline(
                 run.end()
 
 
-def check_settings(pipeline: Pipeline) -> None:
-    """Raise InvalidOption for schemas, functions and tables that cannot be used; does not need Spark."""
-    from pyspark.sql.types import BinaryType
-
-    from gnsq_like.spark.pipeline.ddl import schema_of
-
+def check_functions(pipeline: Pipeline) -> None:
+    """Raise InvalidOption for functions that cannot be imported; does not need Spark."""
     for each in (pipeline, *map(pipeline.for_topic, pipeline.topics)):
-        schema = schema_of(each.schema) if each.schema else BinaryType()
         load_function(each.transform, "transform")
-        # The schema that a transformation makes is only known to Spark.
-        if not each.is_by_topic and not each.transform:
-            check_table(each, schema)
 
 
 @contextmanager

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
     from gnsq_like.spark.pipeline.writing import WritingPlan
 
 #: The source's bodies, while "body" is that of a target.
 _BEFORE = "body_before"
+
+_EXAMPLE = 'it must be columns such as "user STRING, at TIMESTAMP"'
 
 #: Of Spark's errors, those of data.
 _OF_DATA = re.compile(r"SQLSTATE: (?:2[123]|P0)")
@@ -116,6 +118,26 @@ def first_line(exc: BaseException) -> str:
     return re.sub(r"^\[[A-Z_0-9.]+\] ?|\s*SQLSTATE: \w+.*$", "", line).rstrip(". ")
 
 
+def schema_of(ddl: str, option: str) -> StructType:
+    """The schema of a DDL, as Spark reads it; raises InvalidOption if bodies cannot be parsed or stored with it.
+
+    :param option: the option that has the DDL
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import DataType, StructType
+
+    from gnsq_like.spark.source.parsed import check_fields
+
+    try:
+        found = DataType.fromDDL(ddl)
+    except PySparkException as exc:
+        raise InvalidOption(option, ddl, f"{_EXAMPLE}; Spark says: {first_line(exc)}") from exc
+    if not isinstance(found, StructType):
+        raise InvalidOption(option, ddl, _EXAMPLE)
+    check_fields(found, option, ddl)
+    return found
+
+
 def data_error(exc: Exception) -> str:
     """What an expression of SQL says of a value that it cannot take, as a sentence; "" for other errors."""
     text = str(exc)
@@ -163,12 +185,12 @@ def plan_for(pipeline: Pipeline, made: Mapping[str | None, DataType] | None = No
     """
     from pyspark.sql.types import BinaryType
 
-    from gnsq_like.spark.pipeline.ddl import schema_of
     from gnsq_like.spark.pipeline.writing import Bodies, plan_of
 
     bodies = {}
     for topic, own in targets_of(pipeline).items():
-        schema = schema_of(own.schema) if own.schema else None
+        option = f"topics.{topic}.schema" if "schema" in pipeline.topics.get(topic or "", {}) else "parse.schema"
+        schema = schema_of(own.schema, option) if own.schema else None
         before = made[topic] if made is not None else schema or BinaryType()
         name = f"topics.{topic}.transform" if "transform" in pipeline.topics.get(topic or "", {}) else "transform"
         function = load_function(own.transform, name)

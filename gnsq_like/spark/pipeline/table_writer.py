@@ -44,10 +44,9 @@ class TableWriter:
         """Raise InvalidOption if readers could not read the table with these rows, NotBegun if it is not ours."""
         if self._is_checked:
             return
+        check_table(self._pipeline, self._body)
         if self._table is None:
             kept_schema.check_kept(spark, self._place, self._body, self._pipeline.schema)
-        else:
-            check_table(self._pipeline, self._body)
         if self._owner is not None:
             self._owner.check(spark, self._place, exists=self._exists(spark))
         self._is_checked = True

@@ -88,6 +88,8 @@ def check_fields(kind: DataType, option: str, ddl: str, name: str = "") -> None:
         what = kind.simpleString().upper()
         raise wrong(f"field {name} cannot be {what}: take another type, such as STRING")
     if isinstance(kind, StructType):
+        if not kind.fields:
+            raise wrong(f"{f'the STRUCT {name}' if name else 'it'} needs a field")
         for field, times in Counter(each.name.lower() for each in kind.fields).items():
             if times > 1:
                 # Spark could write a table with both, but not read it.

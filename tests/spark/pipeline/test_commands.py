@@ -61,7 +61,7 @@ def test_an_unreachable_daemon_is_status_2_before_spark_is_started(tmp_path: Pat
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ('[parse]\nschema = "at TIME"', "field at cannot be TIME: take another type, such as STRING"),
+        ('[transform]\nfunction = "nowhere:f"', "transform.function='nowhere:f': it cannot be imported"),
         (f'[dead_letters]\ntopic = "dead"\nnsqd_tcp_addresses = "{AWAY}"', f"no nsqd takes dead letters: .*{AWAY}"),
         (f'[spark]\nspark.master = "spark://{AWAY}"', f"Spark does not start on spark://{AWAY}: .*Connection refused"),
     ],
@@ -125,17 +125,17 @@ def test_check_names_all_that_is_wrong_and_writes_nothing(tmp_path: Path) -> Non
     before = sorted(tmp_path.iterdir())
     java = {"JAVA_HOME": str(tmp_path / "none"), "PATH": "/nowhere"}
     done = gnsq_like(tmp_path, "check", "pipeline.toml", "--offline", **java)
-    assert (done.returncode, done.stderr) == (2, "Error: 1 check of 9 failed\n"), done.stdout + done.stderr
+    assert (done.returncode, done.stderr) == (2, "Error: 1 check of 7 failed\n"), done.stdout + done.stderr
     rows = [re.split(r"  +", line) for line in done.stdout.splitlines()]
-    assert ["schema", "clicks", "1 fields"] in rows and ["table", f"file://{tmp_path}/out/data", "parquet"] in rows
     assert rows[-1][0] == "Spark" and "Java" in rows[-1][2]
     done = gnsq_like(tmp_path, "check", "pipeline.toml", **java)
-    assert (done.returncode, done.stderr) == (2, "Error: 2 checks of 11 failed\n"), done.stdout
+    assert (done.returncode, done.stderr) == (2, "Error: 2 checks of 9 failed\n"), done.stdout
     assert re.search(r"^daemons +127.0.0.1:1 .*Connection refused", done.stdout, re.MULTILINE)
     assert re.search(r"^dead letters +dead +no nsqd takes dead letters", done.stdout, re.MULTILINE)
-    config.write_text(CONFIG + '[parse]\nschema = "n TIME"\n')
+    config.write_text(CONFIG + '[transform]\nfunction = "nowhere:f"\n')
     done = gnsq_like(tmp_path, "check", "pipeline.toml", "--offline", **java)
-    assert (done.returncode, "field n cannot be TIME" in done.stdout) == (2, True)
+    assert (done.returncode, "it cannot be imported" in done.stdout) == (2, True)
+    assert done.stdout.splitlines()[-1].endswith("not checked: something else is wrong")
     config.write_text("locaton = 'out'")
     done = gnsq_like(tmp_path, "check", "pipeline.toml", "--offline")
     assert (done.returncode, "there is no locaton; did you mean location?" in done.stdout) == (2, True)

@@ -10,8 +10,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
 
-from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.pipeline.kept_schema import change
+from tests.support.ddl import schema_of
 
 
 @pytest.mark.parametrize(

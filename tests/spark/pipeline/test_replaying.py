@@ -181,7 +181,7 @@ def test_back_into_a_topic(spark: SparkSession, tmp_path: Path) -> None:
         ({}, {"topic": "a b"}, "topic"),
         ({}, {"into": "/again", "start": END, "end": START}, "it must be before 2020-01-01T00:00:00"),
         ({}, {"into": "/again", "start": datetime(2026, 1, 1)}, "both with a time zone"),
-        ({"schema": "n TIME"}, {"into": "/again"}, "field n cannot be TIME"),
+        ({"transform": {"function": "nowhere:f"}}, {"into": "/again"}, "it cannot be imported"),
     ],
 )
 def test_what_is_refused_before_spark_is_needed(

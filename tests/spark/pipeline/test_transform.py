@@ -19,11 +19,11 @@ from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.options import ddl_of
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
-from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.pipeline.metrics_table import read_metrics
-from gnsq_like.spark.pipeline.selecting import selected, type_made
+from gnsq_like.spark.pipeline.selecting import plan_for, selected, type_made
 from gnsq_like.spark.pipeline.transform import applied, check_given, load_function, made_column
 from tests.support.daemons import Running, running_nsqd
+from tests.support.ddl import schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,6 +185,30 @@ def test_the_expressions_are_the_fields_of_the_body(spark: SparkSession, select:
 def test_a_body_without_a_schema_may_be_selected_from(spark: SparkSession) -> None:
     assert made_by(spark, "", select=["length(body) AS size"]).simpleString() == "struct<size:int>"
     assert made_by(spark, "", where="length(body) > 1") == BinaryType()
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("user STRANG", 'parse.schema=.* it must be columns such as "user STRING, .*STRANG'),
+        ("user STRING,", "it must be columns .*Syntax error"),
+        (" ", "it must be columns|it needs a field"),
+        ("INT", "it must be columns"),
+        ("STRUCT<>", "it needs a field"),
+        ("user STRING, USER INT", "there are 2 fields user"),
+        ("by MAP<INT, INT>", "field by has keys that are not STRING"),
+        ("x DECIMAL(39, 2)", "it must be columns .*38"),
+        ("a STRUCT<b: ARRAY<TIME>>", r"field a.b\[\] cannot be TIME"),
+    ],
+)
+def test_a_schema_that_bodies_cannot_have_is_refused(spark: SparkSession, schema: str, said: str) -> None:
+    with pytest.raises(InvalidOption, match=said) as raised:
+        plan_for(Pipeline(location="/out", source=SOURCE, schema=schema))
+    assert "\n" not in str(raised.value)
+    topics = {"t": {"schema": schema, "channel": "c"}}
+    source = {"lookupd_http_addresses": "127.0.0.1:1"}
+    with pytest.raises(InvalidOption, match=r"topics\.t\.schema"):
+        plan_for(Pipeline(location="/out", source=source, topics=topics))
 
 
 def pipeline_for(nsqd: Running, directory: Path, topic: str, bodies: list[bytes], **fields: Any) -> Pipeline:

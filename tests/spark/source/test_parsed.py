@@ -135,6 +135,7 @@ def test_the_field_of_a_wrong_type_is_named() -> None:
         (ArrayType(VarcharType(5)), r"field a.b\[\] cannot be VARCHAR"),
         (MapType(IntegerType(), StringType()), "field a.b has keys that are not STRING"),
         (StructType([StructField("x", IntegerType()), StructField("X", TimestampType())]), "there are 2 fields x"),
+        (StructType([]), "the STRUCT a.b needs a field"),
     ):
         with pytest.raises(InvalidOption, match=message):
             check_fields(schema(kind), "schema", "")

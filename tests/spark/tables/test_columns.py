@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.tables.columns import added_in_map, lacks, storable
+from tests.support.ddl import schema_of
 
 NESTED = "a TINYINT NOT NULL, l ARRAY<STRUCT<b: SMALLINT NOT NULL>>, m MAP<STRING, STRUCT<c: TINYINT NOT NULL>>"
 

@@ -18,7 +18,6 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-from gnsq_like.spark.pipeline.ddl import schema_of
 from gnsq_like.spark.tables.committed_table import is_committed
 from gnsq_like.spark.tables.data_file import BatchOutOfOrder, TableError, check_files
 from tests.support.committed_tables import (
@@ -34,6 +33,7 @@ from tests.support.committed_tables import (
     rows_of,
     write,
 )
+from tests.support.ddl import schema_of
 from tests.support.spark_sessions import ROOT
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
