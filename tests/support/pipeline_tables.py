@@ -69,16 +69,15 @@ class Run:
         self.status.wrote([replace(row, topic="clicks") for row in batch(number, **figures)])
 
     def look(
-        self, seconds: float, depths: Mapping[str, int | None] | None = None, *, busy: bool = False, times: int = 1
+        self, seconds: float, depths: Mapping[str, int | None] | None = None, *, busy: bool = False
     ) -> Mapping[str, Any]:
-        """Look ``seconds`` after the beginning, so many times a second apart; the status then."""
+        """Look ``seconds`` after the beginning; the status then."""
         given = {"127.0.0.1:4150": 0} if depths is None else depths
         of = TopicChannel("clicks", "table")
         found = {Queue(of, address): Depth(count, 1) for address, count in given.items() if count is not None}
         away = [address for address, count in given.items() if count is None]
-        for number in range(times):
-            self.now = BEGAN + seconds + number
-            self.status.look(found, away, is_busy=busy)
+        self.now = BEGAN + seconds
+        self.status.look(found, away, is_busy=busy)
         return self.status.current
 
 

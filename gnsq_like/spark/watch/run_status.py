@@ -25,22 +25,6 @@ from gnsq_like.spark.staging.offsets import TopicChannel
 
 #: Seconds over which the rate is measured.
 _RATE_SPAN = 60.0
-#: Looks in a row in which something must be wrong to be a problem, and right to end it.
-_IN_A_ROW = 2
-#: Messages that are not in the table.
-_KINDS = ("rejected",)
-#: Seconds for which an nsqd is named that nsqlookupd no longer lists.
-_REMEMBERED = 3600.0
-
-
-@dataclass
-class _Seen:
-    """An nsqd of a topic."""
-
-    depth: Depth | None = None
-    #: When it last answered, and since when it has not; None while it does.
-    answered_at: float = 0.0
-    away_since: float | None = None
 
 
 @dataclass(frozen=True)
@@ -55,109 +39,62 @@ class Problem:
 
 
 class _Nsqds:
-    """The nsqds of each topic with its channel, and how much waits there.
+    """The nsqds of each topic with its channel, and how much waits there, as at the last look.
 
     :param named: the topics that are shown even if no nsqd has them
     """
 
-    def __init__(self, named: Iterable[TopicChannel], now: float) -> None:
+    def __init__(self, named: Iterable[TopicChannel]) -> None:
         self._named = tuple(named)
-        self._started_at = now
-        self._seen: dict[TopicChannel, dict[str, _Seen]] = {}
+        self._depths: Mapping[Queue, Depth] = {}
+        #: Since when an nsqd does not answer.
+        self._away: dict[str, float] = {}
 
     def take(self, depths: Mapping[Queue, Depth], away: Collection[str], now: float) -> None:
         """What was seen now (``RunStatus.look``)."""
-        by_topic: dict[TopicChannel, dict[str, Depth]] = {of: {} for of in self._named}
-        for queue, depth in depths.items():
-            by_topic.setdefault(queue.of, {})[queue.address] = depth
-        for of, found in by_topic.items():
-            self._take(self._seen.setdefault(of, {}), found, away, now)
-
-    def _take(self, known: dict[str, _Seen], found: Mapping[str, Depth], away: Collection[str], now: float) -> None:
-        for address in {*found, *known, *away}:
-            seen = known.setdefault(address, _Seen())
-            seen.depth = found.get(address)
-            if seen.depth is not None:
-                seen.answered_at, seen.away_since = now, None
-            elif seen.away_since is None:
-                seen.away_since = now
-        for address, seen in list(known.items()):
-            is_listed = address in found or address in away
-            if not is_listed and now - max(seen.answered_at, self._started_at) > _REMEMBERED:
-                del known[address]
+        self._depths = depths
+        self._away = {address: self._away.get(address, now) for address in sorted(away)}
 
     def total(self, field: str) -> int | None:
         """The sum of "messages" or "in_flight" of all that answer; None if none does."""
-        return _total(field, (seen for found in self._seen.values() for seen in found.values()))
+        return _total(field, self._depths.values())
 
     def silent(self) -> Iterator[tuple[str, list[str]]]:
         """The topics of which no nsqd answers, with their nsqds."""
-        for (topic, _), found in self._seen.items():
-            if found and all(seen.away_since is not None for seen in found.values()):
-                yield topic, sorted(found)
+        if self._away:
+            for of in self._topics:
+                if not self._of(of):
+                    yield of.topic, list(self._away)
+
+    @property
+    def _topics(self) -> list[TopicChannel]:
+        return sorted({*self._named, *(queue.of for queue in self._depths)})
+
+    def _of(self, of: TopicChannel) -> dict[str, Depth]:
+        return {queue.address: depth for queue, depth in self._depths.items() if queue.of == of}
 
     def shown(self) -> Iterator[dict[str, Any]]:
         """The topics of a status."""
-        for (topic, channel), found in sorted(self._seen.items()):
+        for of in self._topics:
+            depths = self._of(of)
+            nsqds: dict[str, dict[str, Any]] = {
+                address: {"depth": None, "in_flight": None, "away_since": since}
+                for address, since in self._away.items()
+            }
+            nsqds |= {
+                address: {"depth": depth.messages, "in_flight": depth.in_flight, "away_since": None}
+                for address, depth in depths.items()
+            }
             yield {
-                "topic": topic,
-                "channel": channel,
-                "depth": _total("messages", found.values()),
-                "in_flight": _total("in_flight", found.values()),
-                "nsqds": [
-                    {
-                        "address": address,
-                        "depth": seen.depth.messages if seen.depth else None,
-                        "in_flight": seen.depth.in_flight if seen.depth else None,
-                        "away_since": seen.away_since,
-                    }
-                    for address, seen in sorted(found.items())
-                ],
+                **of._asdict(),
+                "depth": _total("messages", depths.values()),
+                "in_flight": _total("in_flight", depths.values()),
+                "nsqds": [{"address": address, **nsqds[address]} for address in sorted(nsqds)],
             }
 
 
-def _total(field: str, seen: Iterable[_Seen]) -> int | None:
-    known: list[int] = [getattr(each.depth, field) for each in seen if each.depth]
-    return sum(known) if known else None
-
-
-class _Problems:
-    """What is wrong, and since when; each must be seen some times in a row before it begins or ends."""
-
-    def __init__(self) -> None:
-        #: By name and topic.
-        self._known: dict[tuple[str, str], tuple[Problem, float]] = {}
-        #: How often in a row each was seen that is none yet, or not seen that is still one.
-        self._in_a_row: Counter[tuple[str, str]] = Counter()
-
-    def __iter__(self) -> Iterator[tuple[Problem, float]]:
-        return iter(self._known.values())
-
-    def judge(self, found: Iterable[Problem], now: float, in_a_row: int = _IN_A_ROW) -> None:
-        """Take note of what is wrong now."""
-        wrong = {(problem.name, problem.topic): problem for problem in found}
-        for key in [*self._in_a_row]:
-            if (key in wrong) == (key in self._known):
-                del self._in_a_row[key]
-        for key, problem in wrong.items():
-            if key in self._known:
-                self._known[key] = problem, self._known[key][1]
-            elif self._is_due(key, in_a_row):
-                self.begin(problem, now)
-        for key in [*self._known]:
-            if key not in wrong and self._is_due(key, in_a_row):
-                del self._known[key]
-
-    def _is_due(self, key: tuple[str, str], in_a_row: int) -> bool:
-        self._in_a_row[key] += 1
-        if self._in_a_row[key] < in_a_row:
-            return False
-        del self._in_a_row[key]
-        return True
-
-    def begin(self, problem: Problem, now: float) -> None:
-        """A problem that is certain."""
-        self._known[problem.name, problem.topic] = problem, now
+def _total(field: str, depths: Collection[Depth]) -> int | None:
+    return sum(getattr(each, field) for each in depths) if depths else None
 
 
 @dataclass
@@ -254,7 +191,7 @@ class _Figures:
     def of_topic(self, topic: str) -> dict[str, int]:
         """The messages of a topic, and those that are not in the table."""
         counts = self._by_topic.get(topic, Counter())
-        return {name: counts[name] for name in ("messages", *_KINDS)}
+        return {name: counts[name] for name in ("messages", "rejected")}
 
     def rate(self, now: float) -> float:
         """Messages a second in the last minute."""
@@ -315,8 +252,9 @@ class RunStatus:
         self._came_at: float | None = None
         self._figures = _Figures(limits.window, now)
         self._behind = _Lag(now)
-        self._nsqds = _Nsqds(named, now)
-        self._problems = _Problems()
+        self._nsqds = _Nsqds(named)
+        #: What is wrong, by name and topic, and since when.
+        self._problems: dict[tuple[str, str], tuple[Problem, float]] = {}
         #: The status, for JSON. Replaced as a whole.
         self.current: Mapping[str, Any] = {}
         self.renew()
@@ -353,25 +291,28 @@ class RunStatus:
         now = self._clock()
         self._nsqds.take(depths, away, now)
         self._behind.look(now, is_clear=not is_busy and self._nsqds.total("messages") == 0)
-        self._problems.judge(self._wrong(now), now)
+        self._judge(self._wrong(now), now)
         self.renew()
 
     def end(self, failure: str = "") -> None:
-        """The run is over: judge it once more, at once.
+        """The run is over: judge it once more.
 
         :param failure: why, if it failed
         """
         now = self._clock()
         self._state = "failed" if failure else "ended"
-        self._problems.judge(self._wrong(now), now, in_a_row=1)
-        if failure:
-            self._problems.begin(Problem("failed", failure), now)
+        self._judge([*self._wrong(now), *([Problem("failed", failure)] if failure else [])], now)
         self.renew()
 
     # -- what it says -------------------------------------------------------------------------------------
 
     def _lag(self, now: float) -> float | None:
         return None if self._nsqds.total("messages") is None else self._behind.seconds(now)
+
+    def _judge(self, wrong: Iterable[Problem], now: float) -> None:
+        known = self._problems
+        keys = {(each.name, each.topic): each for each in wrong}
+        self._problems = {key: (each, known[key][1] if key in known else now) for key, each in keys.items()}
 
     def _wrong(self, now: float) -> Iterable[Problem]:
         limits = self._limits
@@ -391,7 +332,7 @@ class RunStatus:
 
     def renew(self) -> None:
         """Make :attr:`current` anew."""
-        now, figures, problems = self._clock(), self._figures, list(self._problems)
+        now, figures, problems = self._clock(), self._figures, self._problems.values()
         rate, lag, depth = figures.rate(now), self._lag(now), self._nsqds.total("messages")
         self.current = {
             "pipeline": self._title,
@@ -403,7 +344,7 @@ class RunStatus:
             ],
             "started_at": self._started_at,
             "updated_at": now,
-            **{name: figures.counts[name] for name in ("messages", *_KINDS, "bytes", "batches")},
+            **{name: figures.counts[name] for name in ("messages", "rejected", "bytes", "batches")},
             "rate": rate,
             "lag": lag,
             "depth": depth,
