@@ -89,7 +89,8 @@ def _daemons(pipeline: Pipeline) -> str:
     if daemons.away:
         raise NotBegun(f"no answer from {', '.join(sorted(daemons.away))}")
     waiting = sum(depth.messages for depth in depths.values())
-    return f"{len({queue.address for queue in depths})} nsqds, {waiting:,} messages wait"
+    found = f"{len({queue.address for queue in depths})} nsqds, {waiting:,} messages wait"
+    return "; ".join([found, *daemons.doubts()])
 
 
 def _dead_letters(options: SinkOptions) -> str:

@@ -8,6 +8,7 @@ batch is repeated.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
     from gnsq_like.spark.watch.run_status import RunStatus
+
+logger = logging.getLogger(__name__)
 
 #: Seconds between two checks of the query, and of nsqd's depth.
 _CHECK_INTERVAL = 0.25
@@ -105,6 +108,8 @@ def run_pipeline(
     # All of this before Spark is started, which takes a while.
     check_functions(pipeline)
     daemons = Nsqds(pipeline.source_options)
+    for doubt in daemons.doubts():
+        logger.warning("%s: %s", pipeline.title, doubt)
     daemons.prepare()
     if pipeline.sink_options is not None:
         check_sink(pipeline.sink_options)

@@ -79,6 +79,26 @@ class Nsqds:
         for each in asked:
             self._note(each)
 
+    def doubts(self) -> list[str]:
+        """What may be a mistake, as sentences; to be asked before :meth:`prepare` creates topics. May switch."""
+        is_known = bool(self._look_up().answers)
+        stats = self._daemons.ask_nsqds(
+            self._nsqds.values(), lambda client: read_topics(client.stats(self._topic, include_mem=False))
+        )
+        found = []
+        for of in self._options.named:
+            topics = [topic for answer in stats.answers.values() for topic in answer if topic.topic_name == of.topic]
+            if not topics and (stats.answers or is_known):
+                found.append(f"no nsqd has the topic {of.topic}: is its name right?")
+            channels = filter(None, (topic.channel(of.channel) for topic in topics))
+            hosts = sorted({client["hostname"] for channel in channels for client in channel.clients or ()})
+            if hosts:
+                others = ", ".join(hosts)
+                found.append(
+                    f"the channel {of} has consumers already, which keep their share of its messages: {others}"
+                )
+        return found
+
     def _prepare_at(self, client: NsqdHTTPClient) -> None:
         if not self._daemons.lookupd_http_addresses:
             for of in self._options.named:

@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like import LookupdClient, NsqdHTTPClient
+from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
 from gnsq_like.cluster.rounds import Unreachable
+from gnsq_like.options import ConnectionOptions
 from gnsq_like.spark.options import SourceOptions, parse_options
 from gnsq_like.spark.source.nsqds import Nsqds
 from gnsq_like.spark.source.plan import Depth, Queue
@@ -50,6 +51,33 @@ def test_who_was_away_is_known() -> None:
         some.depths()
     assert some.last_depths == {Queue(TopicChannel("t", "c"), nsqd.tcp_address): Depth(1, mean_bytes=1.0)}
     assert some.away == {AWAY}
+
+
+def test_what_may_be_a_mistake_is_said() -> None:
+    with running_nsqd() as nsqd:
+        some = daemons(nsqd.tcp_address, nsqd.http_address)
+        assert some.doubts() == ["no nsqd has the topic t: is its name right?"]
+        some.prepare()
+        assert some.doubts() == []
+        reader = Connection(nsqd.tcp_address, ConnectionOptions(hostname="other-host"))
+        try:
+            reader.connect()
+            reader.subscribe("t", "c")
+            assert some.doubts() == [
+                "the channel t/c has consumers already, which keep their share of its messages: other-host"
+            ]
+        finally:
+            reader.close()
+
+
+def test_a_topic_that_nsqlookupd_does_not_know_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    given = {"topics": "t", "channel": "c"}
+    with running_nsqlookupd() as lookupd:
+        some = Nsqds(parse_options(SourceOptions, {**given, "lookupd_http_addresses": lookupd.http_address}))
+        assert some.doubts() == ["no nsqd has the topic t: is its name right?"]
+    # Of those who do not answer, prepare() speaks.
+    away = Nsqds(parse_options(SourceOptions, {**given, "lookupd_http_addresses": AWAY}))
+    assert (away.doubts(), caplog.messages) == ([], [])
 
 
 @pytest.mark.parametrize("topics", [{"topic": "t"}, {"topics": "t,u"}, {"topics_pattern": "t.*"}])
