@@ -37,6 +37,9 @@ _KNOWN = (
     (r"OutOfMemoryError", "Java has too little memory: give it more (spark.driver.memory, spark.executor.memory), or "
      "set source.max_messages so that batches are smaller"),
     (r"stopped SparkContext", "its master does not answer or refuses it; --spark-log ERROR shows more"),
+    # The source's own process, when it is gone, has no more to say.
+    (r"Python worker exited unexpectedly|terminated with exception: *(Connection reset *)?SQLSTATE",
+     "a Python that Spark started was killed, perhaps because the machine has too little memory for it"),
     (r"Python worker failed to connect back", "a Python that Spark started did not answer within 10 s: the machine is "
      "too busy, or PYSPARK_PYTHON cannot run it"),
     (r"JAVA_GATEWAY_EXITED", "its Java ended at once; its output is above"),

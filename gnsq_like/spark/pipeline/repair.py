@@ -6,8 +6,9 @@ Spark's log is in the checkpoint::
     offsets/<n>     the end of batch n, written before it is read
     commits/<n>     written when it is done
 
-A file of these that a crash has left empty or cut ends each run. What it said is elsewhere, too: the stage has the
-plans of batches that are not finished, and the table the id. Spark reads the last two of each directory.
+A file of these that a crash has left empty or cut, or that is gone, ends each run; of one that is gone, Spark says that
+a batch does not exist, or that another run uses the checkpoint. What it said is elsewhere, too: the stage has the plans
+of batches that are not finished, and the table the id. Spark reads the last two of each directory.
 
 A part of the stage from which something is missing is made complete with all that is intact (``staging.damage``).
 """
@@ -73,8 +74,8 @@ class _Checkpoint:
         self._only = pipeline.source_options.only
         self._root = Path(pipeline.place("checkpoint").removeprefix(_SCHEME))
         self._offsets, self._commits = self._numbers("offsets"), self._numbers("commits")
-        #: The last batch that was written down; -1 for none.
-        self.last = max(self._offsets, default=-1)
+        #: The last batch that was written down; -1 for none. A batch that is done was written down before.
+        self.last = max(self._offsets | self._commits, default=-1)
 
     def _numbers(self, name: str) -> set[int]:
         directory = self._root / name
@@ -103,7 +104,7 @@ class _Checkpoint:
         yield from self._metadata()
         if self.offsets(self.last) is None:
             yield self._last_offsets()
-        elif self.last - 1 in self._offsets and self.offsets(self.last - 1) is None:
+        elif self.last and self.offsets(self.last - 1) is None:
             yield self._offsets_before()
         last_commit = max(self._commits, default=-1)
         if last_commit in {self.last, self.last - 1} and last_commit >= 0:
@@ -116,7 +117,7 @@ class _Checkpoint:
         lines = _lines(path, 1)
         if lines is not None:
             return
-        text = f"{path} is damaged or gone, which has the id of the query"
+        text = f"{_state(path)}, which has the id of the query"
         owners = self._owners()
         if len(owners) == 1:
             [found] = owners
@@ -142,7 +143,7 @@ class _Checkpoint:
 
     def _last_offsets(self) -> Problem:
         path = self._root / "offsets" / str(self.last)
-        text = f"{path} is damaged"
+        text = _state(path)
         if not self.is_done:
             meaning = "it is removed, and the batch planned again with the same messages. Nothing is lost, and nothing "
             meaning += "is twice in a table; its dead letters may be"
@@ -186,7 +187,7 @@ class _Checkpoint:
         lines = _lines(self._root / "offsets" / str(self.last), 3) or []
         content = "\n".join((*lines[:2], json.dumps(Offsets(logs).to_dict(self._only))))
         meaning = "it is written anew, from the one after it. Nothing is lost, and nothing comes again"
-        return Problem(f"{path} is damaged: {meaning}", lambda: _write(path, content))
+        return Problem(f"{_state(path)}: {meaning}", lambda: _write(path, content))
 
     def _commit(self, path: Path, number: int) -> Problem:
         if number < self.last:
@@ -287,6 +288,10 @@ def _lines(path: Path, count: int) -> list[str] | None:
     except (OSError, ValueError):
         return None
     return lines if len(lines) >= count else None
+
+
+def _state(path: Path) -> str:
+    return f"{path} is {'damaged' if path.exists() else 'gone'}"
 
 
 def _no_metadata() -> str:

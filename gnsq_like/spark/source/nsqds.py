@@ -91,7 +91,7 @@ class Nsqds:
             if not topics and (stats.answers or is_known):
                 found.append(f"no nsqd has the topic {of.topic}: is its name right?")
             channels = filter(None, (topic.channel(of.channel) for topic in topics))
-            hosts = sorted({client["hostname"] for channel in channels for client in channel.clients or ()})
+            hosts = sorted({str(client["hostname"]) for channel in channels for client in channel.clients or ()})
             if hosts:
                 others = ", ".join(hosts)
                 found.append(
