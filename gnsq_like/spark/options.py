@@ -20,6 +20,7 @@ from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
 from gnsq_like.durations import parse_duration
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.options import ConnectionOptions, make_options
+from gnsq_like.options.from_text import read_size, read_text
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.wire.names import encode_channel, encode_topic
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_SIZE = re.compile(r"(\d+)\s*(b|k|m|g|t)?b?", re.IGNORECASE)
-_BYTES = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 #: The longest that a segment may take to fill, as a share of the time-out of messages: those that came first must be
 #: staged and finished in good time.
@@ -70,10 +69,8 @@ def number(minimum: int = 0) -> Callable[[str], int]:
     """A whole number."""
 
     def read(value: str) -> int:
-        try:
-            result = int(value)
-        except ValueError:
-            raise UsageError("it must be a whole number") from None
+        result = read_text(value, (int,))
+        assert isinstance(result, int)
         if result < minimum:
             raise UsageError(f"it must be at least {minimum}")
         return result
@@ -102,10 +99,7 @@ def size(minimum: int = 1) -> Callable[[str], int]:
     """A size such as "32m" or "1g", as bytes; a bare number is bytes."""
 
     def read(value: str) -> int:
-        found = _SIZE.fullmatch(value.strip())
-        if found is None:
-            raise UsageError('it must be a size such as "32m", "1g" or a number of bytes')
-        result = int(found[1]) * _BYTES[(found[2] or "b").lower()]
+        result = read_size(value)
         if result < minimum:
             raise UsageError(f"it must be at least {minimum} bytes")
         return result
@@ -114,11 +108,8 @@ def size(minimum: int = 1) -> Callable[[str], int]:
 
 
 def boolean(value: str) -> bool:
-    """ "true" or "false"."""
-    lowered = value.strip().lower()
-    if lowered not in {"true", "false"}:
-        raise UsageError("it must be true or false")
-    return lowered == "true"
+    """ "true" or "false", and other words for them."""
+    return read_text(value, (bool,)) is True
 
 
 def choice(*choices: str) -> Callable[[str], str]:
@@ -461,29 +452,19 @@ class SourceOptions:
 def connection_options(given: Mapping[str, str], **own: object) -> ConnectionOptions:
     """Connection options from the user's ``nsq.`` options and from our own, which users may not set."""
     values: dict[str, object] = {}
-    kinds = {each.name: each.metadata["kind"] for each in fields(ConnectionOptions)}
+    known = {each.name: each.metadata for each in fields(ConnectionOptions)}
     for name, value in given.items():
         if name in own:
             raise InvalidOption(f"nsq.{name}", value, _OWN_NSQ.get(name, "the source sets it itself"))
-        if name not in kinds:
+        if name not in known:
             # Without the value, which may be a secret under a misspelt name.
-            raise _unknown(f"nsq.{name}", "<hidden>", [f"nsq.{each}" for each in kinds])
-        values[name] = _typed(value, kinds[name])
+            raise _unknown(f"nsq.{name}", "<hidden>", [f"nsq.{each}" for each in known])
+        kinds = known[name]["kind"]
+        try:
+            values[name] = read_text(value, kinds if isinstance(kinds, tuple) else (kinds,))
+        except UsageError as exc:
+            raise InvalidOption(f"nsq.{name}", "<hidden>" if known[name]["secret"] else value, str(exc)) from None
     return make_options(ConnectionOptions, values | own)
-
-
-def _typed(value: str, kind: type | tuple[type, ...]) -> object:
-    """The text as the first of these types that fits."""
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    if bool in kinds and value.lower() in {"true", "false"}:
-        return value.lower() == "true"
-    for each in (int, float):
-        if each in kinds or (each is int and float in kinds):
-            try:
-                return each(value)
-            except ValueError:
-                continue
-    return value
 
 
 # -- schema ---------------------------------------------------------------------------------------------

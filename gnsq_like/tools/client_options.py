@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import Field, fields
+from functools import partial
+from types import NoneType
 
 from gnsq_like.durations import parse_duration
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.options import ConnectionOptions, ReaderOptions
+from gnsq_like.options.from_text import read_text
 
 #: Options whose values cannot be written as text, or that a tool decides itself.
 NOT_AS_TEXT = frozenset({"address_map", "ssl_context", "discovery_filter", "decoder", "encoder", "own_thread", "spawn"})
@@ -22,8 +25,6 @@ WITHOUT_EFFECT = frozenset({"read_timeout", "rdy_redistribute_interval"})
 _TLS_VERSIONS = frozenset({"ssl3.0", "tls1.0", "tls1.1", "tls1.2"})
 #: The floats that are not seconds.
 _PLAIN_FLOATS = frozenset({"lookupd_poll_jitter", "rate_limit"})
-_TRUE = frozenset({"true", "t", "yes", "on", "1"})
-_FALSE = frozenset({"false", "f", "no", "off", "0"})
 
 
 def text_options(kind: type[ConnectionOptions]) -> dict[str, Field[object]]:
@@ -54,30 +55,20 @@ def parse_value(kind: type[ConnectionOptions], name: str, text: str, *, default_
 def _converted(option: Field[object], text: str, default_unit: str) -> object:
     kinds = option.metadata["kind"]
     kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-    word = text.strip().lower()
-    shown = "<hidden>" if option.metadata["secret"] else text
-    if None in option.metadata["also"] and (word in ("", "none") or (option.name == "msg_timeout" and word == "0")):
-        return None
-    if bool in kinds and word in _TRUE | _FALSE:
-        return word in _TRUE
+    also, word = option.metadata["also"], text.strip().lower()
     if option.name == "lookupd_cert" and "," in text:
         return tuple(text.split(",", 1))
-    if word == "-1" and -1 in option.metadata["also"]:
+    if word == "-1" and -1 in also:
         return -1
-    try:
-        if int in kinds:
-            return int(word)
-        if is_duration(option):
-            return parse_duration(word, default_unit=default_unit)
-        if float in kinds:
-            return float(word)
-    except UsageError as exc:
-        raise InvalidOption(option.name, shown, str(exc)) from None
-    except ValueError:
-        raise InvalidOption(option.name, shown, "it must be a number") from None
-    if str in kinds or text in option.metadata["also"]:
+    if option.name == "msg_timeout" and word == "0":
+        return None
+    if text in also:
         return text
-    raise InvalidOption(option.name, shown, "it must be true or false")
+    read_float = partial(parse_duration, default_unit=default_unit) if is_duration(option) else float
+    try:
+        return read_text(text, (*kinds, NoneType) if None in also else kinds, read_float)
+    except UsageError as exc:
+        raise InvalidOption(option.name, "<hidden>" if option.metadata["secret"] else text, str(exc)) from None
 
 
 def parse_pairs(kind: type[ConnectionOptions], pairs: Iterable[str]) -> dict[str, object]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
 from gnsq_like.addresses import parse_address
-from gnsq_like.errors import InvalidAddress, InvalidOption, NSQError
+from gnsq_like.errors import InvalidAddress, InvalidOption, NSQError, UsageError
+from gnsq_like.options.from_text import read_size
 
 #: Seconds without a heartbeat after which a process is replaced, without a handler_timeout: nsqd has closed its
 #: connections by then, and delivers its messages to others (docs/internals 1.3).
@@ -25,23 +25,9 @@ _HEARTBEAT_MARGIN = 5.0
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
 
 class CannotLoad(NSQError):
     """Readers cannot be found, or made; the text is one line."""
-
-
-def parse_size(text: str) -> int:
-    """Parse a size in bytes: "500000", "300M", "1.5GB"; K, M, G and T are powers of 1024.
-
-    :raises InvalidOption: if it is malformed
-    """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or not (size := int(float(found[1]) * _UNITS[found[2].lower()])):
-        raise InvalidOption("max_memory", text, "it must be a size such as 300M or 1.5G")
-    return size
 
 
 def _flag(default: object, help: str, metavar: str = "", least: float | None = None) -> Any:
@@ -108,8 +94,10 @@ class Plan:
             value = getattr(self, flag.name)
             if flag.least is not None and not flag.least <= value < math.inf:
                 raise InvalidOption(flag.name, value, f"it must be {flag.least:g} or more")
-        if self.max_memory:
-            parse_size(self.max_memory)
+        try:
+            read_size(self.max_memory or "1")
+        except UsageError as exc:
+            raise InvalidOption("max_memory", self.max_memory, str(exc)) from exc
         try:
             is_usable = not self.health or not parse_address(self.health, to_listen=True).path
         except InvalidAddress:
@@ -131,7 +119,7 @@ class Plan:
     @property
     def max_memory_bytes(self) -> int:
         """Memory above which a process is replaced; 0 for never."""
-        return parse_size(self.max_memory) if self.max_memory else 0
+        return read_size(self.max_memory) if self.max_memory else 0
 
     def to_json(self) -> dict[str, object]:
         """For :meth:`from_json` in another process."""

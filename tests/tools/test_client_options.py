@@ -42,7 +42,7 @@ def test_a_value_has_the_options_type(name: str, text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("max_in_flight", "many", "it must be a number"),
+        ("max_in_flight", "many", "it must be a whole number"),
         ("msg_timeout", "90", "it must be a duration"),
         ("snappy", "perhaps", "it must be true or false"),
         ("lookupd_poll_jitter", "x", "it must be a number"),

@@ -8,21 +8,7 @@ from typing import Any
 import pytest
 
 from gnsq_like.errors import InvalidOption
-from gnsq_like.workers.plan import Plan, flags, parse_size
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("1", 1), ("300M", 300 << 20), ("1.5g", 3 << 29), ("2 KiB", 2048), ("10mb", 10 << 20), ("1T", 1 << 40)],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "0", "M", "-1M", "3x", "1 0M", "0.1"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(InvalidOption, match="300M"):
-        parse_size(text)
+from gnsq_like.workers.plan import Plan, flags
 
 
 @pytest.mark.parametrize(

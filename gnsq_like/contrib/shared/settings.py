@@ -19,14 +19,16 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from types import NoneType
 from typing import Any, TypeVar
 
 from gevent import monkey
 
 from gnsq_like import Producer, Reader
 from gnsq_like.contrib.shared.extras import missing
-from gnsq_like.errors import InvalidOption, did_you_mean
+from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.options import ProducerOptions, ReaderOptions, check_option
+from gnsq_like.options.from_text import read_text
 
 _P = TypeVar("_P", bound=Producer[Any])
 
@@ -39,30 +41,14 @@ _OPTIONS = {"READER_": ReaderOptions, "PRODUCER_": ProducerOptions}
 _PUBLISH_TIMEOUT = "PUBLISH_TIMEOUT"
 #: What a Producer of a web application has unless it is set.
 _PRODUCER_DEFAULTS: Mapping[str, object] = {"fail_fast": True, "timeout": 2.0}
-_TRUE = frozenset({"true", "yes", "on", "1"})
-_FALSE = frozenset({"false", "no", "off", "0"})
 
 
-def parse_text(name: str, text: str, kinds: tuple[type, ...]) -> object:
-    """Convert a string from the environment to one of the types ``kinds``; "" and "none" are None.
-
-    :raises InvalidOption: with ``name``, when that is impossible
-    """
-    word = text.strip().lower()
-    if word in ("", "none"):
-        return None
-    if bool in kinds and word in _TRUE | _FALSE:
-        return word in _TRUE
-    for kind in (int, float):
-        if kind in kinds:
-            try:
-                return kind(word)
-            except ValueError:
-                pass
-    if str in kinds:
-        return text
-    words = {bool: "true or false", int: "a whole number", float: "a number"}
-    raise InvalidOption(name, text, f"it must be {' or '.join(words.get(kind, kind.__name__) for kind in kinds)}")
+def _parsed(name: str, text: str, kinds: tuple[type, ...]) -> object:
+    """Text from the environment, or a configuration that has only text; "" and "none" are None."""
+    try:
+        return read_text(text, (*kinds, NoneType))
+    except UsageError as exc:
+        raise InvalidOption(name, text, str(exc)) from None
 
 
 def _addresses(label: str, value: object) -> list[str]:
@@ -258,7 +244,7 @@ def _checked(label: str, value: object, option: Field[object]) -> object:
     kind = option.metadata["kind"]
     kinds = kind if isinstance(kind, tuple) else (kind,)
     if isinstance(value, str):
-        value = parse_text(label, value, kinds)
+        value = _parsed(label, value, kinds)
     try:
         check_option(option, value)
     except InvalidOption as exc:
@@ -270,7 +256,7 @@ def _own(found: tuple[str, object], default: object, kinds: tuple[type, ...]) ->
     """The value found, or the default instead of None. A float is seconds."""
     label, value = found
     if isinstance(value, str):
-        value = parse_text(label, value, kinds)
+        value = _parsed(label, value, kinds)
     if value is None:
         return default
     accepted = (*kinds, int) if float in kinds else kinds

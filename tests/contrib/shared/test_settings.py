@@ -3,10 +3,8 @@
 from dataclasses import fields
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gnsq_like.contrib.shared.settings import make_settings, parse_text
+from gnsq_like.contrib.shared.settings import make_settings
 from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ProducerOptions, ReaderOptions
 
@@ -166,20 +164,3 @@ def test_every_default_may_be_set_by_its_text(options):
         made = settings(environ={f"NSQ_{option.name.upper()}": str(default)})
         side = made.reader if options is ReaderOptions else made.producer
         assert side[option.name] == default
-
-
-@given(st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans(), st.none()))
-def test_a_values_text_is_the_value(value):
-    kinds = (bool,) if isinstance(value, bool) else (int, float)
-    assert parse_text("X", str(value), kinds) == value
-
-
-@given(st.text())
-def test_any_text_is_parsed_or_refused(text):
-    for kinds in ((int,), (float,), (bool,), (bool, int), (str,), (bool, str)):
-        try:
-            value = parse_text("X", text, kinds)
-        except InvalidOption:
-            assert str not in kinds
-        else:
-            assert value is None or isinstance(value, kinds)
