@@ -184,7 +184,7 @@ release-check:
 	grep -qE "^$$version \([0-9]{4}-[0-9]{2}-[0-9]{2}\)$$" CHANGES.rst \
 		|| { echo "CHANGES.rst has no heading '$$version (YYYY-MM-DD)'"; failed=yes; }; \
 	grep -q '^project_urls *=' setup.cfg || { echo 'setup.cfg has no project_urls'; failed=yes; }; \
-	! grep -Hos 'Not on PyPI yet' README.rst docs/tutorial.rst docs/conf.py || failed=yes; \
+	! grep -Hos 'pip install "\.\[cli\]"' README.rst docs/install.rst || failed=yes; \
 	[ -z "$$failed" ]
 
 # AGAINST=v1.2.3: public names that were there then and have changed or gone since.

@@ -25,8 +25,6 @@ extensions += ["descriptions", "from_code", "links"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"gnsq_like {release}"
-html_theme_options = {"announcement": "Not on PyPI yet: in a checkout, pip install ."}
-
 html_static_path = ["_static"]
 html_favicon = "../gnsq_like/admin/web/static/icon.svg"
 html_css_files = ["site.css"]

@@ -1,6 +1,6 @@
 """An auth server for nsqd (--auth-http-address): which permissions each secret grants, and for how long.
 
-Run:  python examples/auth_server.py [port]              needs Flask: pip install "gnsq-like[flask]"
+Run:  python examples/auth_server.py [port]              needs Flask: pip install ".[flask]"
       gnsq-like nsqd --auth-http-address=127.0.0.1:4180  or nsqd of NSQ
       Reader(..., auth_secret="consumer's secret"), Producer(..., auth_secret="producer's secret")
 """

@@ -1,6 +1,6 @@
 """Starts the whole shop: an nsqd, the database, the pages and the readers.
 
-    pip install "gnsq-like[django]"
+    pip install ".[django]"
     python examples/django_shop/run.py [PORT]
 
 Then open http://127.0.0.1:8000/ and order something. Ctrl-C ends everything. The orders, and messages

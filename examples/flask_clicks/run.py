@@ -1,6 +1,6 @@
 """Starts everything: an nsqd, and gunicorn with two gevent workers.
 
-    pip install "gnsq-like[flask,gunicorn]"
+    pip install ".[flask,gunicorn]"
     python examples/flask_clicks/run.py [PORT]
 
 Then open http://127.0.0.1:8000/ in two windows and click. Ctrl-C ends everything.

@@ -1,6 +1,6 @@
 """Starts everything: an nsqd, the pages, and Dramatiq's worker.
 
-    pip install "gnsq-like[flask,dramatiq]"
+    pip install ".[flask,dramatiq]"
     python examples/flask_jobs/run.py [PORT]
 
 Then add a text, and look what has become of it; the last one fails, and becomes a dead letter after two retries:

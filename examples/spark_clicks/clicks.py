@@ -1,6 +1,6 @@
 """Counting clicks: from NSQ through a pipeline into Parquet, and queries of the table. A notebook as a script.
 
-    $ pip install "gnsq-like[pipeline]"
+    $ pip install ".[pipeline]"
     $ python clicks.py                                # starts an nsqd of its own, on free ports
     $ python clicks.py 127.0.0.1:4150 127.0.0.1:4151  # or uses yours: its TCP and HTTP addresses
 

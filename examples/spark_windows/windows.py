@@ -1,6 +1,6 @@
 """Clicks by page and five minutes of their publishing, with Spark's own windows; each click counts once.
 
-    $ pip install "gnsq-like[spark]"
+    $ pip install ".[spark]"
     $ python windows.py /srv/pages nsqd_tcp_addresses=127.0.0.1:4150 nsqd_http_addresses=127.0.0.1:4151
 
 It counts the clicks of the topic "clicks" that are there, and ends; run it as often as you like, or remove

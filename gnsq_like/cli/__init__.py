@@ -17,7 +17,7 @@ def main() -> NoReturn:
         if exc.name not in {"click", "rich"}:
             raise
         print(
-            f'gnsq-like: {exc.name} is not installed; the command line needs it: pip install "gnsq-like[cli]"',
+            f"gnsq-like: {exc.name} is not installed; the command line needs it: install the extra [cli]",
             file=sys.stderr,
         )
         sys.exit(1)

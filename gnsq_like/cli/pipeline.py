@@ -45,7 +45,7 @@ class Failed(click.ClickException):
 def pipeline() -> None:
     """Write each message of a topic once into a table with Spark, and the rejected ones to another topic.
 
-    Needs the extra [pipeline] (pip install "gnsq-like[pipeline]") and Java 17 or newer. docs/pipeline.rst
+    Needs the extra [pipeline] and Java 17 or newer. docs/pipeline.rst
     describes the file.
     """
 
@@ -350,7 +350,7 @@ def _sentences() -> Iterator[None]:
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] not in _NEEDED:
             raise
-        raise CannotRun(f'{exc.name} is not installed; a pipeline needs it: pip install "gnsq-like[pipeline]"') from exc
+        raise CannotRun(f"{exc.name} is not installed; a pipeline needs it: install the extra [pipeline]") from exc
 
 
 @contextmanager

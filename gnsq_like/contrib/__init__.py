@@ -1,1 +1,1 @@
-"""Integrations. Each module needs only the extra of its name (``pip install "gnsq-like[flask]"``)."""
+"""Integrations. Each module needs only the extra of its name (``[flask]``)."""

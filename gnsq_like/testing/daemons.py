@@ -318,7 +318,7 @@ def why_no_process() -> str:
     """Why our daemons cannot run as processes here, which the command ``gnsq-like`` does; empty if they can."""
     for needed in ("click", "rich"):
         if find_spec(needed) is None:
-            return f'{needed} is not installed; processes need the command line: pip install "gnsq-like[cli]"'
+            return f"{needed} is not installed; processes need the command line: install the extra [cli]"
     return ""
 
 

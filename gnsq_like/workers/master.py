@@ -104,7 +104,7 @@ class Supervisor:
         self._pages = Pages(self._plan.health, os.environ.get("PROMETHEUS_MULTIPROC_DIR", ""))
         stack.callback(self._pages.close)
         if not self._pages.has_metrics:
-            logger.warning('no /metrics: prometheus-client is not installed: pip install "gnsq-like[prometheus]"')
+            logger.warning("no /metrics: prometheus-client is not installed: install the extra [prometheus]")
         logger.info("health on http://%s/healthz", self._pages.address)
 
     def _step(self) -> None:

@@ -49,7 +49,7 @@ _BY_WORKER = {
     "started_at": ("nsq_worker_start_time_seconds", "When a worker was started, as Unix time."),
     "heartbeat_age": ("nsq_worker_heartbeat_age_seconds", "Seconds since a worker's last heartbeat."),
 }
-_MISSING = b'metrics need prometheus-client: pip install "gnsq-like[prometheus]"\n'
+_MISSING = b"metrics need prometheus-client: install the extra [prometheus]\n"
 
 
 class Pages:

@@ -249,7 +249,7 @@ def make_formatter(who: str, *, as_json: bool) -> logging.Formatter:
     try:
         from pythonjsonlogger.json import JsonFormatter
     except ModuleNotFoundError as exc:
-        raise NSQError('python-json-logger is not installed: pip install "gnsq-like[cli]"') from exc
+        raise NSQError("python-json-logger is not installed: install the extra [cli]") from exc
     return JsonFormatter(
         "{levelname}{name}{process}{message}",
         style="{",

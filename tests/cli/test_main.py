@@ -33,7 +33,7 @@ def test_without_the_extra_one_line_says_what_to_install(missing: str) -> None:
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert missing in line
-    assert 'pip install "gnsq-like[cli]"' in line
+    assert "the extra [cli]" in line
 
 
 def test_a_job_that_only_calls_main_ends_with_its_status() -> None:
@@ -48,7 +48,7 @@ def test_a_broken_click_is_not_taken_for_a_missing_one() -> None:
     done = gnsq_like_without("click.core", "--version")
     assert done.returncode == 1
     assert "No module named 'click.core'" in done.stderr
-    assert "pip install" not in done.stderr
+    assert "the extra" not in done.stderr
 
 
 def test_the_installed_script_is_the_same_command() -> None:

@@ -361,9 +361,7 @@ def test_processes_without_the_command_line(suite, pytester, missing):
     """
     result = suite(source, "--nsq=process")
     result.assert_outcomes(passed=1, errors=1, failed=1)
-    sentence = (
-        f'--nsq=process: {missing} is not installed; processes need the command line: pip install "gnsq-like[[]cli]"'
-    )
+    sentence = f"--nsq=process: {missing} is not installed; processes need the command line: install the extra [[]cli]"
     result.stdout.fnmatch_lines([sentence])
     result.stdout.no_fnmatch_line("*plugin.py:*")
 

@@ -15,7 +15,8 @@ try:
     from gnsq_like.admin.web.metrics import Monitoring
 except ModuleNotFoundError as exc:
     raise ModuleNotFoundError(
-        f'{(exc.name or "").partition(".")[0]} is not installed: pip install "gnsq-like[admin]"', name=exc.name
+        f"{(exc.name or '').partition('.')[0]} is not installed: install the extra [admin]",
+        name=exc.name,
     ) from exc
 
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge

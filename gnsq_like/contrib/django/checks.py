@@ -51,10 +51,10 @@ def check_settings(**_: object) -> list[CheckMessage]:
         return [_wrong_setting(exc.__cause__)]
     if settings.own["METRICS"] and find_spec("prometheus_client") is None:
         text = f"{conf.LABEL.format('METRICS')} needs prometheus-client, which is not installed."
-        return [Error(text, hint="Install gnsq-like[prometheus].", id="gnsq_like.E002")]
+        return [Error(text, hint="Install the extra [prometheus].", id="gnsq_like.E002")]
     if settings.own["TRACING"] and find_spec("opentelemetry") is None:
         text = f"{conf.LABEL.format('TRACING')} needs opentelemetry-api, which is not installed."
-        return [Error(text, hint="Install gnsq-like[otel].", id="gnsq_like.E002")]
+        return [Error(text, hint="Install the extra [otel].", id="gnsq_like.E002")]
     if not (settings.has_producer_address or conf.has_address(settings.reader)):
         return [
             Error(

@@ -35,9 +35,9 @@ LABEL = 'NSQ["{}"]'
 OWN: Mapping[str, tuple[object, tuple[type, ...]]] = {
     # Whether to record publishes in producer().outbox instead of sending them.
     "RECORD": (False, (bool,)),
-    # Whether the readers and the Producer have Prometheus metrics; needs gnsq-like[prometheus].
+    # Whether the readers and the Producer have Prometheus metrics; needs the extra [prometheus].
     "METRICS": (False, (bool,)),
-    # Whether publishes and calls of handlers are spans of OpenTelemetry; needs gnsq-like[otel].
+    # Whether publishes and calls of handlers are spans of OpenTelemetry; needs the extra [otel].
     "TRACING": (False, (bool,)),
     # Topics whose messages are CloudEvents, which carry the trace: a list, names with commas, or True for all.
     "CLOUD_EVENTS": ((), (bool, str, list, tuple)),

@@ -10,5 +10,5 @@ def missing(exc: ModuleNotFoundError, extra: str = "", *, distribution: str = ""
     :param distribution: or the name that it is installed by
     """
     package = (exc.name or "").partition(".")[0]
-    wanted = f'"gnsq-like[{extra}]"' if extra else distribution
-    return ModuleNotFoundError(f"{package} is not installed: pip install {wanted}", name=package)
+    wanted = f"install the extra [{extra}]" if extra else f"pip install {distribution}"
+    return ModuleNotFoundError(f"{package} is not installed: {wanted}", name=package)

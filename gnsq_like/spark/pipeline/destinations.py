@@ -87,5 +87,7 @@ def open_table(kind: str, url: str, *, title: str, home: str, options: dict[str,
         return open_iceberg(url, title=title, home=home, options=options or {})
     except ModuleNotFoundError as exc:
         raise InvalidOption(
-            "format", kind, f'{exc.name} is not installed; the format needs it: pip install "gnsq-like[{kind}]"'
+            "format",
+            kind,
+            f"{exc.name} is not installed; the format needs it: install the extra [{kind}]",
         ) from exc

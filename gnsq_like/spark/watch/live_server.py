@@ -54,7 +54,7 @@ class LiveServer:
             self._pages.start()
         except ModuleNotFoundError as exc:
             package = (exc.name or "").partition(".")[0].replace("_", "-")
-            raise CannotServe(f'{package} is not installed: pip install "gnsq-like[pipeline]"') from exc
+            raise CannotServe(f"{package} is not installed: install the extra [pipeline]") from exc
         except OSError as exc:
             self._pages = None
             raise CannotServe(f"cannot serve the pipeline's status: {exc.strerror or exc}") from exc
