@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from gnsq_like._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gnsq_like.admin.options import AdminOptions
+    from gnsq_like.admin.admin_options import AdminOptions
     from gnsq_like.admin.serving import AdminServer
     from gnsq_like.admin.web.app import create_app, make_blueprint
 
@@ -28,7 +28,7 @@ if not TYPE_CHECKING:  # type checkers would accept any name
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "AdminOptions": "gnsq_like.admin.options",
+            "AdminOptions": "gnsq_like.admin.admin_options",
             "AdminServer": "gnsq_like.admin.serving",
             "create_app": "gnsq_like.admin.web.app",
             "make_blueprint": "gnsq_like.admin.web.app",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import gevent
 
-from gnsq_like.admin.options import AdminOptions, split_kind
+from gnsq_like.admin.admin_options import AdminOptions, split_kind
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.pipelines import MAX_ANSWER_BYTES as MAX_PIPELINE
 from gnsq_like.admin.upstream.pipelines import PipelineClient

@@ -9,7 +9,7 @@ from wsgiref.types import WSGIApplication
 
 from gevent.ssl import SSLContext
 
-from gnsq_like.admin.options import AdminOptions
+from gnsq_like.admin.admin_options import AdminOptions
 from gnsq_like.admin.web.app import app_of
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import InvalidOption

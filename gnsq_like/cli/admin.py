@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from gnsq_like.admin import AdminOptions, AdminServer
-from gnsq_like.cli.daemons import DaemonCommand, flags_of, run
+from gnsq_like.cli.daemon_commands import DaemonCommand, flags_of, run
 from gnsq_like.durable_file import replace_file
 from gnsq_like.errors import UsageError
 

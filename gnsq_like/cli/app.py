@@ -49,8 +49,8 @@ SECTIONS = {
     },
     "Daemons": {
         "cluster": Entry("gnsq_like.cli.cluster:cluster", "Run several nsqds and nsqlookupds, and print their counts."),
-        "nsqd": Entry("gnsq_like.cli.daemons:nsqd", "Run an nsqd in Python."),
-        "nsqlookupd": Entry("gnsq_like.cli.daemons:nsqlookupd", "Run an nsqlookupd in Python."),
+        "nsqd": Entry("gnsq_like.cli.daemon_commands:nsqd", "Run an nsqd in Python."),
+        "nsqlookupd": Entry("gnsq_like.cli.daemon_commands:nsqlookupd", "Run an nsqlookupd in Python."),
         "admin": Entry("gnsq_like.cli.admin:admin", "Run nsqadmin in Python: pages and a JSON API for a cluster."),
         "admin-password": Entry("gnsq_like.cli.admin:admin_password", "Set a user's password in a file for the admin."),
     },

@@ -10,7 +10,7 @@ from gnsq_like.cli.tables import warn
 from gnsq_like.cli.tool_options import switch
 
 if TYPE_CHECKING:
-    from gnsq_like.cluster.operations import Outcome
+    from gnsq_like.cluster.operations import Change
 
 #: A decorator: ``--yes`` of a command that destroys something.
 yes_switch = switch("-y", "--yes", help="Do not ask.")
@@ -29,16 +29,16 @@ def confirm(question: str, yes: bool) -> None:
     raise click.ClickException("not confirmed")
 
 
-def report(outcome: Outcome, done: str) -> None:
+def report(change: Change, done: str) -> None:
     """Say what was done, and by how many daemons; the process ends with status 1 if one failed.
 
     :param done: such as "topic clicks: paused"
     """
-    if outcome.places:
-        click.echo(f"{done} at {outcome.places}")
-    if outcome.failures:
-        warn(outcome.failures[:-1])
-        raise click.ClickException(" ".join(str(outcome.failures[-1]).split()))
+    if change.places:
+        click.echo(f"{done} at {change.places}")
+    if change.failures:
+        warn(change.failures[:-1])
+        raise click.ClickException(" ".join(str(change.failures[-1]).split()))
 
 
 def plural(count: int, noun: str, ending: str = "s") -> str:

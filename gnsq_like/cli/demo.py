@@ -11,7 +11,7 @@ import click
 
 from gnsq_like.cli.admin_beside import admin_option
 from gnsq_like.cli.exits import INTERRUPTED_STATUS, CannotRun, Interrupted, until_a_signal
-from gnsq_like.cli.tally import NUMBER_BYTES
+from gnsq_like.cli.numbered_messages import NUMBER_BYTES
 from gnsq_like.cli.tool_options import Integer, Number
 
 

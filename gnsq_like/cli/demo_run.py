@@ -29,8 +29,8 @@ from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
 from gnsq_like.cli.admin_beside import admin_beside
 from gnsq_like.cli.cluster_processes import ClusterProcesses
 from gnsq_like.cli.confirm import plural
+from gnsq_like.cli.numbered_messages import Tally, Verdict, body_of, number_of
 from gnsq_like.cli.screen import Layout, View
-from gnsq_like.cli.tally import Tally, Verdict, body_of, number_of
 from gnsq_like.cluster.figures import read_topics
 from gnsq_like.errors import HTTPError, NotRunning, PublishError
 from gnsq_like.server.daemon_process import DaemonProcess

@@ -27,7 +27,7 @@ DONE = {"create": "created", "delete": "deleted", "empty": "emptied", "pause": "
 
 
 @dataclass
-class Outcome:
+class Change:
     """Who carried out a change."""
 
     nsqds: Round[None]
@@ -89,7 +89,7 @@ def delete_at(client: NsqdHTTPClient | LookupdClient, topic: str, channel: str |
 # -- wherever it is --------------------------------------------------------------------------------
 
 
-def operate(daemons: Daemons, action: str, topic: str, channel: str | None = None) -> Outcome:
+def operate(daemons: Daemons, action: str, topic: str, channel: str | None = None) -> Change:
     """Do one of the things of DONE, wherever the topic or channel is.
 
     :raises NotFound: nobody knows the topic
@@ -105,10 +105,10 @@ def operate(daemons: Daemons, action: str, topic: str, channel: str | None = Non
     else:
         found = daemons.ask_nsqds(nodes.answers, lambda client: change_at(client, action, topic, channel))
     what = f"topic {topic} on any nsqd" if channel is None else f"channel {topic}/{channel}"
-    return _outcome(what, found.without_missing(), known.without_missing(), nodes.failures)
+    return _change_of(what, found.without_missing(), known.without_missing(), nodes.failures)
 
 
-def _create(daemons: Daemons, topic: str, channel: str | None) -> Outcome:
+def _create(daemons: Daemons, topic: str, channel: str | None) -> Change:
     """Create a topic, or a channel and its topic.
 
     With nsqlookupds they are registered there, and the channel is made on the nsqds that have the topic; an nsqd gets
@@ -116,16 +116,16 @@ def _create(daemons: Daemons, topic: str, channel: str | None) -> Outcome:
     """
     if not daemons.lookupd_http_addresses:
         found = daemons.ask_nsqds(daemons.nsqd_http_addresses, lambda client: create_at(client, topic, channel))
-        return _outcome("nsqd", found)
+        return _change_of("nsqd", found)
     known = daemons.ask_lookupds(lambda client: create_at(client, topic, channel))
     known.require_any("nsqlookupd")
     found = Round()
     if channel:
         found = daemons.ask_nsqds(daemons.nodes_of(topic).answers, lambda client: client.create_channel(topic, channel))
-    return _outcome("nsqlookupd", found, known)
+    return _change_of("nsqlookupd", found, known)
 
 
-def tombstone(daemons: Daemons, node: str, topic: str) -> Outcome:
+def tombstone(daemons: Daemons, node: str, topic: str) -> Change:
     """Hide an nsqd from the topic's lookups for a while, and delete the topic there.
 
     Without nsqlookupds there is nothing to hide, and the topic is deleted.
@@ -146,15 +146,15 @@ def tombstone(daemons: Daemons, node: str, topic: str) -> Outcome:
         hidden = daemons.ask_lookupds(lambda client: client.tombstone(topic, name))
         hidden.require_any("nsqlookupd")
     deleted = daemons.ask_nsqds([node], lambda client: client.delete_topic(topic)).without_missing()
-    outcome = _outcome(f"topic {topic} on {node}", deleted, hidden)
-    if not deleted.answers and not outcome.failures:
-        outcome.failures.append(NotFound(f"topic {topic} on {node}"))
-    return outcome
+    change = _change_of(f"topic {topic} on {node}", deleted, hidden)
+    if not deleted.answers and not change.failures:
+        change.failures.append(NotFound(f"topic {topic} on {node}"))
+    return change
 
 
-def _outcome(
+def _change_of(
     what: str, nsqds: Round[None], lookupds: Round[None] | None = None, earlier: Mapping[str, NSQError] = _NONE
-) -> Outcome:
+) -> Change:
     """What came of it.
 
     :param what: is not there if nobody had anything to change
@@ -165,4 +165,4 @@ def _outcome(
     failures = [*{**earlier, **lookupds.failures, **nsqds.failures}.values()]
     if not nsqds.answers and not lookupds.answers and not failures:
         failures.append(NotFound(what))
-    return Outcome(nsqds, lookupds, failures)
+    return Change(nsqds, lookupds, failures)

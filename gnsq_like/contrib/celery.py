@@ -37,9 +37,9 @@ from uuid import uuid4
 
 from gnsq_like import Message as Delivery
 from gnsq_like import Reader
-from gnsq_like.contrib.shared.clusters import Cluster, several
 from gnsq_like.contrib.shared.extras import missing
 from gnsq_like.contrib.shared.jobs import Jobs
+from gnsq_like.contrib.shared.queues import Queues, several
 from gnsq_like.errors import NSQError
 from gnsq_like.wire.names import EPHEMERAL, MAX_NAME_LENGTH, is_ephemeral
 
@@ -313,7 +313,7 @@ class Transport(virtual.Transport):
         nsqds = options.pop("nsqd_tcp_addresses", None)
         lookupds = several(options.pop("lookupd_http_addresses", ()))
         self.channel_name: str = options.pop("channel", "celery")
-        self.cluster = Cluster(self.channel_name, several(options.pop("nsqd_http_addresses", ())), lookupds)
+        self.cluster = Queues(self.channel_name, several(options.pop("nsqd_http_addresses", ())), lookupds)
         self.jobs = Jobs(
             {
                 "nsqd_tcp_addresses": nsqds or f"{client.hostname or '127.0.0.1'}:{client.port or self.default_port}",

@@ -26,9 +26,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from gnsq_like import Message, Reader
-from gnsq_like.contrib.shared.clusters import Cluster, several
 from gnsq_like.contrib.shared.extras import missing
 from gnsq_like.contrib.shared.jobs import Jobs
+from gnsq_like.contrib.shared.queues import Queues, several
 from gnsq_like.errors import NSQError
 
 try:
@@ -93,7 +93,7 @@ class NSQBroker(dramatiq.Broker):
         self._topic = topic
         self._channel = channel
         lookupds = several(lookupd_http_addresses)
-        self._cluster = Cluster(channel, several(nsqd_http_addresses), lookupds)
+        self._cluster = Queues(channel, several(nsqd_http_addresses), lookupds)
         where: dict[str, Any] = {
             "nsqd_tcp_addresses": several(nsqd_tcp_addresses),
             "lookupd_http_addresses": lookupds,

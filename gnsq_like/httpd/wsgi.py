@@ -2,7 +2,7 @@
 
 A server is a WSGI application made of a table: path -> method -> function. "<name>" in a path stands for any word; the
 last word is :attr:`Request.last_word`. A function takes a :class:`Request` and returns text, None for an empty
-response, or anything else to be sent as JSON; or raises :class:`Problem`.
+response, or anything else to be sent as JSON; or raises :class:`HTTPProblem`.
 
 It is called once the request's body has been read to its end, and dropped. A function that needs the body is in the
 table as a :class:`TakesBody`; it calls :meth:`Request.read_body` before it changes anything.
@@ -40,7 +40,7 @@ _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
 _PLAIN_PATHS = ("/ping", "/debug/")
 
 
-class Problem(Exception):
+class HTTPProblem(Exception):
     """A response with an error status.
 
     :param status: the HTTP status code
@@ -79,23 +79,23 @@ class Request:
     def read_body(self, limit: int) -> bytes:
         """The body, or its first ``limit`` bytes. May switch.
 
-        :raises Problem: if the body is cut off or malformed
+        :raises HTTPProblem: if the body is cut off or malformed
         """
         try:
             body: bytes = self._environ["wsgi.input"].read(limit)
         except OSError:
-            raise Problem(500, "INTERNAL_ERROR") from None
+            raise HTTPProblem(500, "INTERNAL_ERROR") from None
         return body
 
     def drop_body(self) -> None:
         """Read the body to its end. May switch.
 
-        :raises Problem: if the body is cut off or malformed
+        :raises HTTPProblem: if the body is cut off or malformed
         """
         try:
             self._environ["wsgi.input"].drop()
         except OSError:
-            raise Problem(400, "INVALID_REQUEST") from None
+            raise HTTPProblem(400, "INVALID_REQUEST") from None
 
 
 #: The result of a function of the table.
@@ -119,7 +119,7 @@ Routes = Mapping[str, Mapping[str, Function | TakesBody]]
 def parse_query(query: str) -> dict[str, str]:
     """Parse a query string as Go's net/url does.
 
-    :raises Problem: if it cannot be decoded: a stray "%", or a ";"
+    :raises HTTPProblem: if it cannot be decoded: a stray "%", or a ";"
     """
     parameters: dict[str, str] = {}
     for pair in query.split("&"):
@@ -133,15 +133,15 @@ def parse_query(query: str) -> dict[str, str]:
 def _decoded(text: str) -> str:
     bad_percent = any(not set(part[:2]) <= _HEX_DIGITS or len(part) < 2 for part in text.split("%")[1:])
     if ";" in text or bad_percent:
-        raise Problem(400, "INVALID_REQUEST")
+        raise HTTPProblem(400, "INVALID_REQUEST")
     return unquote_to_bytes(text.replace("+", " ")).decode("utf-8", "surrogateescape")
 
 
 def argument(parameters: dict[str, str], name: str) -> str:
-    """A required parameter; raises Problem."""
+    """A required parameter; raises HTTPProblem."""
     value = parameters.get(name)
     if value is None:
-        raise Problem(400, f"MISSING_ARG_{name.upper()}")
+        raise HTTPProblem(400, f"MISSING_ARG_{name.upper()}")
     return value
 
 
@@ -214,7 +214,7 @@ def respond(functions: Mapping[str, F], method: str, call: Callable[[F], Answer]
     """The response to a request for a path.
 
     :param functions: those of the path, by method
-    :param call: calls one of them, and may raise Problem
+    :param call: calls one of them, and may raise HTTPProblem
     """
     function = functions.get(method)
     if function is None:
@@ -227,7 +227,7 @@ def respond(functions: Mapping[str, F], method: str, call: Callable[[F], Answer]
         return status, [*headers, allow], body
     try:
         answer = call(function)
-    except Problem as problem:
+    except HTTPProblem as problem:
         if problem.plain:
             return problem.status, [("Content-Type", _TEXT)], problem.text.encode()
         return refusal(problem.status, problem.text)

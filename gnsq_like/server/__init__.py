@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 from gnsq_like._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from gnsq_like.server.daemon_options import NsqdOptions, NsqlookupdOptions
     from gnsq_like.server.nsqd.nsqd import Nsqd
     from gnsq_like.server.nsqlookupd.nsqlookupd import Nsqlookupd
-    from gnsq_like.server.options import NsqdOptions, NsqlookupdOptions
 
 __all__ = ["Nsqd", "NsqdOptions", "Nsqlookupd", "NsqlookupdOptions"]
 
@@ -34,8 +34,8 @@ if not TYPE_CHECKING:  # type checkers would accept any name
         __name__,
         {
             "Nsqd": "gnsq_like.server.nsqd.nsqd",
-            "NsqdOptions": "gnsq_like.server.options",
+            "NsqdOptions": "gnsq_like.server.daemon_options",
             "Nsqlookupd": "gnsq_like.server.nsqlookupd.nsqlookupd",
-            "NsqlookupdOptions": "gnsq_like.server.options",
+            "NsqlookupdOptions": "gnsq_like.server.daemon_options",
         },
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gnsq_like.testing.recording import Published, RecordingProducer
     from gnsq_like.testing.running import RunningNsqd, RunningNsqlookupd, running_nsqd, running_nsqlookupd
     from gnsq_like.testing.states import ChannelState, TopicState
-    from gnsq_like.testing.take import TakenMessage
+    from gnsq_like.testing.taken_messages import TakenMessage
     from gnsq_like.testing.waits import wait_until
 
 __all__ = [
@@ -58,7 +58,7 @@ if not TYPE_CHECKING:  # type checkers would accept any name
             "RunningCluster": "gnsq_like.testing.cluster",
             "RunningNsqd": "gnsq_like.testing.running",
             "RunningNsqlookupd": "gnsq_like.testing.running",
-            "TakenMessage": "gnsq_like.testing.take",
+            "TakenMessage": "gnsq_like.testing.taken_messages",
             "TopicState": "gnsq_like.testing.states",
             "running_cluster": "gnsq_like.testing.cluster",
             "running_nsqd": "gnsq_like.testing.running",

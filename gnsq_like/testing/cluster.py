@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from gnsq_like.testing.clock import Clock
-from gnsq_like.testing.daemons import Kind
+from gnsq_like.testing.kinds import Kind
 from gnsq_like.testing.running import Inspectable, RunningNsqd, RunningNsqlookupd
 from gnsq_like.testing.states import Topics, add_up
 

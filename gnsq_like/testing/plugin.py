@@ -60,7 +60,7 @@ def _kind(request: pytest.FixtureRequest) -> Any:
     config = request.config
     kind = config.getoption("--nsq") or config.getini("nsq")
     if kind == "process":
-        from gnsq_like.testing.daemons import why_no_process
+        from gnsq_like.testing.kinds import why_no_process
 
         if problem := why_no_process():
             _fail(f"--nsq=process: {problem}")

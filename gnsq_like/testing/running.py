@@ -18,9 +18,9 @@ from gnsq_like.http.client import HTTPClient
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient, LookupResult
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
-from gnsq_like.server.options import MAX_NODE_ID
+from gnsq_like.server.daemon_options import MAX_NODE_ID
 from gnsq_like.testing.clock import Clock
-from gnsq_like.testing.daemons import InProcess, Kind, Process, make_daemon
+from gnsq_like.testing.kinds import InProcess, Kind, Process, make_daemon
 from gnsq_like.testing.states import (
     ChannelState,
     Topics,
@@ -34,7 +34,7 @@ from gnsq_like.testing.states import (
     satisfies,
     states_of,
 )
-from gnsq_like.testing.take import TakenMessage, take
+from gnsq_like.testing.taken_messages import TakenMessage, take
 from gnsq_like.testing.waits import TIMEOUT, wait_until
 
 

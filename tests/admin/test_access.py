@@ -13,7 +13,7 @@ import pytest
 from werkzeug.security import generate_password_hash
 
 from gnsq_like.admin import AdminOptions
-from gnsq_like.admin.options import read_network
+from gnsq_like.admin.admin_options import read_network
 from gnsq_like.admin.web.identity import is_within
 from gnsq_like.admin.web.passwords import SESSION_SECONDS, TRIES, Passwords, TooManyTries, Tries, password_line
 from gnsq_like.admin.web.site import Site

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnsq_like.admin.admin_options import AdminOptions
 from gnsq_like.admin.history.columns import COARSE_COUNT, FINE_COUNT, METRICS, Columns, Figures
 from gnsq_like.admin.history.recorder import Recorder, differences
 from gnsq_like.admin.history.store import Store
@@ -26,7 +27,6 @@ from gnsq_like.admin.history.trend import (
     topic_trend,
     trend_of,
 )
-from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.departures import KEPT, Departures
 from gnsq_like.admin.upstream.overview import ChannelTotal, NodeTotal, Overview, TopicTotal
 from gnsq_like.admin.web import words

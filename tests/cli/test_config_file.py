@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from gnsq_like._version import __version__
 from gnsq_like.admin import AdminOptions
 from gnsq_like.cli.admin import admin
-from gnsq_like.cli.daemons import defaults_from, nsqd, nsqlookupd
+from gnsq_like.cli.daemon_commands import defaults_from, nsqd, nsqlookupd
 from gnsq_like.server import NsqdOptions
-from gnsq_like.server.options import VERSION
+from gnsq_like.server.daemon_options import VERSION
 
 
 @pytest.fixture

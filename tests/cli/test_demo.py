@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gnsq_like.cli.tally import NUMBER_BYTES, Tally, Verdict, body_of, number_of
+from gnsq_like.cli.numbered_messages import NUMBER_BYTES, Tally, Verdict, body_of, number_of
 from gnsq_like.testing import wait_until
 from tests.support.commands import (
     PATIENCE,

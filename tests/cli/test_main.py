@@ -106,4 +106,4 @@ def test_help_and_version_load_neither_gevent_nor_a_command() -> None:
     for option in ("--help", "--version"):
         loaded = set(run_python("-c", code, option).stderr.split())
         assert "gnsq_like.cli.app" in loaded
-        assert not loaded & {"gevent", "requests", "gnsq_like.cli.demo", "gnsq_like.cli.daemons"}
+        assert not loaded & {"gevent", "requests", "gnsq_like.cli.demo", "gnsq_like.cli.daemon_commands"}

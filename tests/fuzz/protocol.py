@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from gnsq_like.errors import NotRunning, ProtocolError
+from gnsq_like.server.daemon_options import NsqdOptions
 from gnsq_like.server.nsqd.identify import BadIdentify, ClientSettings, identify
-from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.requests import BadBodySize, LineTooLong, Requests
 from gnsq_like.transport.compression import PIECE_BYTES, Codec, Deflate, Snappy
 from gnsq_like.wire.frames import FrameDecoder

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.httpd.wsgi import Problem, in_right_case, parse_query, respond, rule_of
+from gnsq_like.httpd.wsgi import HTTPProblem, in_right_case, parse_query, respond, rule_of
 
 
 def test_query_strings_as_go_takes_them_apart() -> None:
     assert parse_query("") == {}
     assert parse_query("a=1&b&a=2&&c=x%23y+z=&=e") == {"a": "1", "b": "", "c": "x#y z=", "": "e"}
     for query in ("a=%zz", "a=%4", "%=1", "a=1;b=2"):
-        with pytest.raises(Problem):
+        with pytest.raises(HTTPProblem):
             parse_query(query)
 
 
@@ -46,8 +46,8 @@ def test_what_comes_of_a_function_is_nsqs_response() -> None:
     assert found("GET") == found("GET", "") == (200, nsq, b"")
     assert found("GET", "OK") == (200, nsq | text, b"OK")
     assert found("GET", []) == (200, nsq | json, b"[]")
-    assert found("GET", Problem(404, "NO")) == (404, nsq | json, b'{"message":"NO"}')
-    assert found("GET", Problem(500, "NO", plain=True)) == (500, text, b"NO")
+    assert found("GET", HTTPProblem(404, "NO")) == (404, nsq | json, b'{"message":"NO"}')
+    assert found("GET", HTTPProblem(500, "NO", plain=True)) == (500, text, b"NO")
     assert found("OPTIONS") == (200, {"Allow": "GET, OPTIONS"}, b"")
     assert found("POST") == (405, nsq | json | {"Allow": "GET, OPTIONS"}, b'{"message":"METHOD_NOT_ALLOWED"}')
     assert respond({}, "GET", str, "/path")[0] == 404

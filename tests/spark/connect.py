@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gnsq_like.testing.daemons import reserve
+from gnsq_like.testing.kinds import reserve
 from tests.support.daemons import wait_for
 from tests.support.spark_sessions import CONF, ROOT, environment
 

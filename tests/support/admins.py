@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gnsq_like.admin import AdminOptions, AdminServer
 from gnsq_like.admin.web.app import app_of
 from gnsq_like.admin.web.site import Site
-from gnsq_like.testing.daemons import reserve
+from gnsq_like.testing.kinds import reserve
 from tests.support import raw
 from tests.support.daemons import Kind, wait_for
 

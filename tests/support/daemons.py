@@ -29,8 +29,8 @@ import pytest
 
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
-from gnsq_like.testing.daemons import Daemon as Running
-from gnsq_like.testing.daemons import Process, make_daemon
+from gnsq_like.testing.kinds import Daemon as Running
+from gnsq_like.testing.kinds import Process, make_daemon
 from gnsq_like.testing.waits import wait_until
 
 __all__ = ["KINDS", "Kind", "Process", "Running", "running_nsqd", "running_nsqlookupd", "wait_for"]

@@ -9,7 +9,7 @@ import gevent
 import pytest
 from gevent import socket
 
-from gnsq_like.server.shared.turn import give_way
+from gnsq_like.server.shared.loop_share import give_way
 from gnsq_like.transport.tcp import READ_BYTES, TcpTransport
 from tests.support.daemons import wait_for
 from tests.support.peer import PATIENCE

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from gnsq_like.admin.admin_options import AdminOptions
 from gnsq_like.admin.history.trend import Trend, is_peek, states_of
-from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.overview import Overview
 
 #: Rounds in a row in which something must be wrong to be an alert, and right to end it.

@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import gevent
 
+from gnsq_like.admin.admin_options import AdminOptions
 from gnsq_like.admin.history.alerts import Alert, Alerts, alerts_of
 from gnsq_like.admin.history.columns import FINE_SECONDS, Columns
 from gnsq_like.admin.history.store import Store
 from gnsq_like.admin.history.trend import Trend, figures_of, is_peek, topic_trend, total, trend_of
-from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.departures import Departures
 from gnsq_like.admin.upstream.overview import Overview
 

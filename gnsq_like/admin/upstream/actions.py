@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.cluster import operations
-from gnsq_like.cluster.operations import Outcome
+from gnsq_like.cluster.operations import Change
 from gnsq_like.errors import HTTPRequestFailed
 
 
@@ -31,9 +31,9 @@ def operate(cluster: Cluster, action: str, topic: str, channel: str = "") -> Per
 def tombstone(cluster: Cluster, topic: str, node: str) -> Performed:
     """Hide a topic's node from lookups for a while, and delete the topic from the node."""
     cluster.departures.tombstone(node)
-    outcome = operations.tombstone(cluster.daemons, node, topic)
-    performed = _performed(cluster, outcome)
-    failures = outcome.nsqds.failures.values()
+    change = operations.tombstone(cluster.daemons, node, topic)
+    performed = _performed(cluster, change)
+    failures = change.nsqds.failures.values()
     if any(isinstance(failure, HTTPRequestFailed) for failure in failures):
         performed.error = f"failed to query any nsqd: {'; '.join(map(str, failures))}"
     return performed
@@ -54,6 +54,6 @@ def publish(cluster: Cluster, node: str, topic: str, body: bytes, defer: float |
         raise failure
 
 
-def _performed(cluster: Cluster, outcome: Outcome, left: list[str] | None = None) -> Performed:
+def _performed(cluster: Cluster, change: Change, left: list[str] | None = None) -> Performed:
     cluster.shared.forget()  # what was read before is out of date
-    return Performed(outcome.done, [*map(str, outcome.failures), *(left or ())])
+    return Performed(change.done, [*map(str, change.failures), *(left or ())])

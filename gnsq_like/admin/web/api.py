@@ -21,7 +21,7 @@ from gnsq_like.admin.web.site import Site
 from gnsq_like.cluster.operations import CHANGES
 from gnsq_like.cluster.rounds import NoAnswer
 from gnsq_like.errors import UsageError
-from gnsq_like.httpd.wsgi import Problem, respond
+from gnsq_like.httpd.wsgi import HTTPProblem, respond
 from gnsq_like.server.shared.gotext import GoObject, read_object
 from gnsq_like.wire.names import is_valid_name
 
@@ -55,14 +55,14 @@ class API:
 
         def call(function: Function) -> Any:
             if is_change and not self._site.identity.may_write:
-                raise Problem(403, "FORBIDDEN")
+                raise HTTPProblem(403, "FORBIDDEN")
             _check_names(names)
             try:
                 return function(**names)
             except NoAnswer as exc:
                 raise _upstream_error(f"failed to query any {exc.kind}: {exc}") from exc
             except UsageError as exc:
-                raise Problem(400, str(exc)) from exc
+                raise HTTPProblem(400, str(exc)) from exc
 
         method = "GET" if request.method == "HEAD" else request.method
         return response_of(respond(self.routes[path], method, call, request.path))
@@ -94,7 +94,7 @@ class API:
     def node(self, node: str) -> dict[str, object]:
         found = self._site.run(self._site.cluster.node, node)
         if found.value is None:
-            raise Problem(404, "NODE_NOT_FOUND")
+            raise HTTPProblem(404, "NODE_NOT_FOUND")
         return {
             "node": node,
             "topics": [topic.as_json() for topic in found.value.topics] or None,
@@ -127,15 +127,15 @@ class API:
         body = _body()
         topic, channel = _text(body, "topic"), _text(body, "channel")
         if not is_valid_name(topic):
-            raise Problem(400, "INVALID_TOPIC")
+            raise HTTPProblem(400, "INVALID_TOPIC")
         if channel and not is_valid_name(channel):
-            raise Problem(400, "INVALID_CHANNEL")
+            raise HTTPProblem(400, "INVALID_CHANNEL")
         return self._perform("create_channel" if channel else "create_topic", Target(topic, channel))
 
     def change(self, topic: str, channel: str = "") -> dict[str, object]:
         action = _text(_body(), "action")
         if action not in CHANGES:
-            raise Problem(400, "INVALID_ACTION")
+            raise HTTPProblem(400, "INVALID_ACTION")
         return self._perform(f"{action}_{'channel' if channel else 'topic'}", Target(topic, channel))
 
     def delete(self, topic: str, channel: str = "") -> dict[str, object]:
@@ -144,10 +144,10 @@ class API:
     def tombstone(self, node: str) -> dict[str, object]:
         try:
             topic = _body().text("topic")
-        except (Problem, ValueError):
-            raise Problem(400, "INVALID_BODY") from None
+        except (HTTPProblem, ValueError):
+            raise HTTPProblem(400, "INVALID_BODY") from None
         if not is_valid_name(topic):
-            raise Problem(400, "INVALID_TOPIC")
+            raise HTTPProblem(400, "INVALID_TOPIC")
         return self._perform("tombstone_topic_producer", Target(topic, node=node))
 
     def _perform(self, action: str, target: Target) -> dict[str, object]:
@@ -157,37 +157,37 @@ class API:
         return {"message": warning(outcome.warnings)}
 
 
-def _upstream_error(text: str) -> Problem:
+def _upstream_error(text: str) -> HTTPProblem:
     """As nsqadmin says that no upstream has answered."""
-    return Problem(502, f"UPSTREAM_ERROR: {text}")
+    return HTTPProblem(502, f"UPSTREAM_ERROR: {text}")
 
 
 def _check_names(names: dict[str, str]) -> None:
     for kind in ("topic", "channel"):
         if kind in names and not is_valid_name(names[kind]):
-            raise Problem(400, f"INVALID_{kind.upper()}")
+            raise HTTPProblem(400, f"INVALID_{kind.upper()}")
 
 
 def read_body() -> bytes:
-    """The body of this request; raises Problem if it is too large."""
+    """The body of this request; raises HTTPProblem if it is too large."""
     body = request.get_data()
     if len(body) > _MOST_BYTES:
-        raise Problem(413, "BODY_TOO_BIG")
+        raise HTTPProblem(413, "BODY_TOO_BIG")
     return body
 
 
 def _body() -> GoObject:
     body = read_body()
     if not body.strip():
-        raise Problem(400, "EOF")
+        raise HTTPProblem(400, "EOF")
     try:
         return read_object(body)
     except ValueError as exc:
-        raise Problem(400, f"invalid JSON: {exc}") from None
+        raise HTTPProblem(400, f"invalid JSON: {exc}") from None
 
 
 def _text(body: GoObject, name: str) -> str:
     try:
         return body.text(name)
     except ValueError as exc:
-        raise Problem(400, f"invalid JSON: {exc}") from None
+        raise HTTPProblem(400, f"invalid JSON: {exc}") from None

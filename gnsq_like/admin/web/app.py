@@ -7,7 +7,7 @@ import math
 from functools import partial
 from typing import Any
 
-from gnsq_like.admin.options import AdminOptions
+from gnsq_like.admin.admin_options import AdminOptions
 
 try:
     from flask import Blueprint, Flask, Response, g, redirect, request

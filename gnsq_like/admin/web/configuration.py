@@ -10,13 +10,13 @@ from typing import Any
 
 from flask import request
 
-from gnsq_like.admin.options import LOG_LEVELS, AdminOptions, read_network
+from gnsq_like.admin.admin_options import LOG_LEVELS, AdminOptions, read_network
 from gnsq_like.admin.web.api import read_body
 from gnsq_like.admin.web.identity import is_within
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import InvalidAddress
 from gnsq_like.http.url import check_addresses, shown
-from gnsq_like.httpd.wsgi import Answer, Problem
+from gnsq_like.httpd.wsgi import Answer, HTTPProblem
 
 #: Names in NSQ's config file that differ from the options'.
 _NAMES = {"lookupd_http_addresses": "nsqlookupd_http_addresses"}
@@ -26,16 +26,16 @@ _SECRET = ("password_file", "nsqd_auth_secret", "notification_http_endpoint")
 
 
 def configure(site: Site, name: str) -> Answer:
-    """The answer to GET and PUT /config/NAME. Raises Problem."""
+    """The answer to GET and PUT /config/NAME. Raises HTTPProblem."""
     network = site.options.allow_config_from_cidr
     if network:
         if not request.remote_addr:
-            raise Problem(400, "INVALID_REMOTE_ADDR")
+            raise HTTPProblem(400, "INVALID_REMOTE_ADDR")
         if not is_within(request.remote_addr, [read_network("allow_config_from_cidr", network)]):
-            raise Problem(403, "FORBIDDEN")
+            raise HTTPProblem(403, "FORBIDDEN")
     if request.method == "PUT":
         if not site.identity.may_write:
-            raise Problem(403, "FORBIDDEN")
+            raise HTTPProblem(403, "FORBIDDEN")
         _change(site, name)
     value: Answer = _value(site, name)
     return value
@@ -44,34 +44,34 @@ def configure(site: Site, name: str) -> Answer:
 def _change(site: Site, name: str) -> None:
     try:
         body = read_body()
-    except Problem:
-        raise Problem(413, "INVALID_VALUE") from None
+    except HTTPProblem:
+        raise HTTPProblem(413, "INVALID_VALUE") from None
     if not body:
-        raise Problem(413, "INVALID_VALUE")
+        raise HTTPProblem(413, "INVALID_VALUE")
     if name == _LOOKUPDS:
         site.cluster.daemons.use_lookupds(_addresses(body))
         site.run(site.cluster.shared.forget)
     elif name == "log_level":
         level = body.decode("utf-8", "replace").lower()
         if level not in LOG_LEVELS:
-            raise Problem(400, "INVALID_VALUE")
+            raise HTTPProblem(400, "INVALID_VALUE")
         site.log_level = level
         logging.getLogger("gnsq_like").setLevel(level.upper())
     else:
-        raise Problem(400, "INVALID_OPTION")
+        raise HTTPProblem(400, "INVALID_OPTION")
 
 
 def _addresses(body: bytes) -> list[str]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
-        raise Problem(400, "INVALID_VALUE") from None
+        raise HTTPProblem(400, "INVALID_VALUE") from None
     if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
-        raise Problem(400, "INVALID_VALUE")
+        raise HTTPProblem(400, "INVALID_VALUE")
     try:
         return check_addresses(found)
     except InvalidAddress:
-        raise Problem(400, "INVALID_VALUE") from None
+        raise HTTPProblem(400, "INVALID_VALUE") from None
 
 
 def _value(site: Site, name: str) -> Any:
@@ -86,7 +86,7 @@ def _value(site: Site, name: str) -> Any:
             value = getattr(site.options, field.name)
             # Durations are ns.
             return round(value * 1e9) if isinstance(value, float) else _without_credentials(value)
-    raise Problem(400, "INVALID_OPTION")
+    raise HTTPProblem(400, "INVALID_OPTION")
 
 
 def _without_credentials(value: Any) -> Any:

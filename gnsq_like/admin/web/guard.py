@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from flask import Request, Response
 
 from gnsq_like.addresses import parse_address
-from gnsq_like.admin.options import AdminOptions
+from gnsq_like.admin.admin_options import AdminOptions
 from gnsq_like.httpd.host_header import host_of, is_ip
 
 TOKEN_COOKIE = "nsq_admin_token"

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from flask import Request
 
+from gnsq_like.admin.admin_options import UNIX, AdminOptions, read_network
 from gnsq_like.admin.audit import AuditLog
 from gnsq_like.admin.core import Core
-from gnsq_like.admin.options import UNIX, AdminOptions, read_network
 from gnsq_like.admin.web.passwords import SESSION_COOKIE, Passwords, TooManyTries
 
 logger = logging.getLogger(__name__)

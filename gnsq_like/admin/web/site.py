@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from flask import g, request
 
+from gnsq_like.admin.admin_options import AdminOptions
 from gnsq_like.admin.audit import AuditLog
 from gnsq_like.admin.core import Core
 from gnsq_like.admin.history.alerts import Alert, all_of
@@ -16,7 +17,6 @@ from gnsq_like.admin.history.recorder import Recorder
 from gnsq_like.admin.history.store import Store
 from gnsq_like.admin.letters import Letters
 from gnsq_like.admin.notifications import Notifications
-from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.peek import Peeks
 from gnsq_like.admin.upstream.actions import Performed
 from gnsq_like.admin.upstream.cluster import Cluster

@@ -15,7 +15,7 @@ from gnsq_like.server.broker.metadata import Entry
 from gnsq_like.server.broker.queues import MemoryQueue, Queue, QueueMaker
 from gnsq_like.server.broker.schedule import Schedule
 from gnsq_like.server.broker.topic import Topic
-from gnsq_like.server.options import NsqdOptions
+from gnsq_like.server.daemon_options import NsqdOptions
 from gnsq_like.wire.names import is_ephemeral
 
 #: Messages dealt to consumers, and those whose deadlines passed, after which the rest is left for the next call.

@@ -15,7 +15,7 @@ from gnsq_like.server.broker.latency import Latencies
 from gnsq_like.server.broker.message import Message
 from gnsq_like.server.broker.queues import Queue
 from gnsq_like.server.broker.schedule import Schedule
-from gnsq_like.server.options import NsqdOptions
+from gnsq_like.server.daemon_options import NsqdOptions
 
 #: Why FIN, REQ or TOUCH fails, in nsqd's words.
 NOT_IN_FLIGHT = "ID not in flight"

@@ -27,7 +27,7 @@ from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.server.broker.metadata import BadMetadata, Entry, decode, encode
 from gnsq_like.server.broker.queues import MemoryQueue, OverflowQueue, Queue
 from gnsq_like.server.broker.topic import Topic
-from gnsq_like.server.options import NsqdOptions
+from gnsq_like.server.daemon_options import NsqdOptions
 from gnsq_like.server.storage.atomic_file import AtomicFile
 from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
 from gnsq_like.server.storage.queue_files import DATA_FILE

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gnsq_like.server.broker.topic import Topic
-from gnsq_like.server.options import VERSION
+from gnsq_like.server.daemon_options import VERSION
 from gnsq_like.server.shared.gotext import GoObject, read_object
 from gnsq_like.wire.names import is_ephemeral, is_valid_name
 

@@ -13,8 +13,8 @@ from gnsq_like.errors import NSQError
 from gnsq_like.http.client import HTTPClient
 from gnsq_like.http.url import shown
 from gnsq_like.runtime.native import draw
+from gnsq_like.server.daemon_options import NsqdOptions
 from gnsq_like.server.nsqd.authorizations import Access, read_access
-from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.gotext import read_object, to_json
 
 if TYPE_CHECKING:

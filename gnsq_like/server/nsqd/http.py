@@ -10,7 +10,7 @@ from typing import Protocol
 from gnsq_like.httpd.wsgi import (
     Answer,
     Function,
-    Problem,
+    HTTPProblem,
     Request,
     Routes,
     TakesBody,
@@ -19,11 +19,11 @@ from gnsq_like.httpd.wsgi import (
 from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.channel import Channel
 from gnsq_like.server.broker.topic import Topic
+from gnsq_like.server.daemon_options import NsqdOptions
 from gnsq_like.server.nsqd.publishing import publish
-from gnsq_like.server.options import NsqdOptions
+from gnsq_like.server.shared.loop_share import Turn
 from gnsq_like.server.shared.parameters import topic_and_channel_names
 from gnsq_like.server.shared.requests import LEAST_MPUB_ENTRY, BadBodySize, Requests
-from gnsq_like.server.shared.turn import Turn
 from gnsq_like.server.storage.disk_queue import DiskError
 from gnsq_like.wire.names import is_valid_name
 
@@ -80,12 +80,12 @@ class _API:
     def pub(self, request: Request) -> Answer:
         limit = self._options.max_msg_size
         if (request.content_length or 0) > limit:
-            raise Problem(413, "MSG_TOO_BIG")
+            raise HTTPProblem(413, "MSG_TOO_BIG")
         body = request.read_body(limit + 1)
         if len(body) > limit:
-            raise Problem(413, "MSG_TOO_BIG")
+            raise HTTPProblem(413, "MSG_TOO_BIG")
         if not body:
-            raise Problem(400, "MSG_EMPTY")
+            raise HTTPProblem(400, "MSG_EMPTY")
         parameters = request.parameters()
         topic = self._nsqd.broker.topic(_publish_name(parameters))
         self._publish(topic, [body], self._defer(parameters))
@@ -94,12 +94,12 @@ class _API:
     def mpub(self, request: Request) -> Answer:
         limit = self._options.max_body_size
         if (request.content_length or 0) > limit:
-            raise Problem(413, "BODY_TOO_BIG")
+            raise HTTPProblem(413, "BODY_TOO_BIG")
         parameters = request.parameters()
         name = _publish_name(parameters)
         body = request.read_body(limit + 1)
         if len(body) > limit:
-            raise Problem(413, "BODY_TOO_BIG")
+            raise HTTPProblem(413, "BODY_TOO_BIG")
         topic = self._nsqd.broker.topic(name)
         if "binary" in parameters and parameters["binary"] not in _NOT_BINARY:
             bodies = self._binary_bodies(body)
@@ -112,7 +112,7 @@ class _API:
         try:
             publish(self._nsqd.broker, topic, bodies, self._nsqd.clock, Turn().share, defer)
         except DiskError:
-            raise Problem(503, "EXITING") from None  # the error that nsqd gives
+            raise HTTPProblem(503, "EXITING") from None  # the error that nsqd gives
 
     def _defer(self, parameters: dict[str, str]) -> float:
         """Seconds, from ``defer`` in ms."""
@@ -120,17 +120,17 @@ class _API:
         if text is None:
             return 0.0
         if not _INTEGER.fullmatch(text):
-            raise Problem(400, "INVALID_DEFER")
+            raise HTTPProblem(400, "INVALID_DEFER")
         seconds = int(text) / 1000
         if not 0 <= seconds <= self._options.max_req_timeout:
-            raise Problem(400, "INVALID_DEFER")
+            raise HTTPProblem(400, "INVALID_DEFER")
         return seconds
 
     def _lines(self, body: bytes) -> list[bytes]:
         """One message per line; a CR is part of it."""
         lines = [line for line in body.split(b"\n") if line]
         if any(len(line) > self._options.max_msg_size for line in lines):
-            raise Problem(413, "MSG_TOO_BIG")
+            raise HTTPProblem(413, "MSG_TOO_BIG")
         return lines
 
     def _binary_bodies(self, body: bytes) -> list[bytes]:
@@ -139,14 +139,14 @@ class _API:
         requests.feed(body)
         count = requests.take_int32()
         if count is None or not 0 < count <= (self._options.max_body_size - 4) // LEAST_MPUB_ENTRY:
-            raise Problem(413, "BAD_BODY")
+            raise HTTPProblem(413, "BAD_BODY")
         bodies: list[bytes] = []
         try:
             whole = requests.take_bodies(bodies, count, self._options.max_msg_size)
         except BadBodySize:
-            raise Problem(413, "BAD_MESSAGE") from None
+            raise HTTPProblem(413, "BAD_MESSAGE") from None
         if not whole:
-            raise Problem(413, "BAD_MESSAGE")
+            raise HTTPProblem(413, "BAD_MESSAGE")
         return bodies
 
     # -- topics --------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class _API:
     def empty_topic(self, request: Request) -> Answer:
         name = argument(request.parameters(), "topic")
         if not is_valid_name(name):
-            raise Problem(400, "INVALID_TOPIC")
+            raise HTTPProblem(400, "INVALID_TOPIC")
         self._existing_topic(name).empty()
         return None
 
@@ -174,7 +174,7 @@ class _API:
     def _existing_topic(self, name: str) -> Topic:
         topic = self._nsqd.broker.topics.get(name)
         if topic is None:
-            raise Problem(404, "TOPIC_NOT_FOUND")
+            raise HTTPProblem(404, "TOPIC_NOT_FOUND")
         return topic
 
     # -- channels ------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class _API:
         topic, name = self._topic_and_channel_name(request)
         channel = topic.channels.get(name)
         if channel is None:
-            raise Problem(404, "CHANNEL_NOT_FOUND")
+            raise HTTPProblem(404, "CHANNEL_NOT_FOUND")
         return topic, channel
 
 
@@ -212,5 +212,5 @@ def _publish_name(parameters: dict[str, str]) -> str:
     """The topic's name where the topic is made if there is none."""
     name = argument(parameters, "topic")
     if not is_valid_name(name):
-        raise Problem(400, "INVALID_TOPIC")
+        raise HTTPProblem(400, "INVALID_TOPIC")
     return name

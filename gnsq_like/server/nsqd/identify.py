@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnsq_like.server.broker.channel import ELSEWHERE, SAME_REGION, SAME_ZONE
-from gnsq_like.server.options import TOPOLOGY_AWARE_CONSUMPTION, VERSION, NsqdOptions
+from gnsq_like.server.daemon_options import TOPOLOGY_AWARE_CONSUMPTION, VERSION, NsqdOptions
 from gnsq_like.server.shared.gotext import INT32_MAX, read_object, to_json
 
 DEFAULT_HEARTBEAT_INTERVAL = 30.0

@@ -19,10 +19,10 @@ from gevent.util import format_run_info
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidAddress
 from gnsq_like.httpd.listen import port_of
-from gnsq_like.httpd.wsgi import JSON, NSQ_HEADER, Answer, Problem, Request, Routes, TakesBody
+from gnsq_like.httpd.wsgi import JSON, NSQ_HEADER, Answer, HTTPProblem, Request, Routes, TakesBody
+from gnsq_like.server.daemon_options import LOG_LEVELS, TLS_REQUIRED, TLS_VERSIONS, VERSION, config_name
 from gnsq_like.server.nsqd.lookup_peers import Registered
 from gnsq_like.server.nsqd.stats import Observed, as_text, stats
-from gnsq_like.server.options import LOG_LEVELS, TLS_REQUIRED, TLS_VERSIONS, VERSION, config_name
 
 #: What /stats takes for false; anything else is true.
 _FALSE = frozenset({"false", "0"})
@@ -56,7 +56,7 @@ def routes(nsqd: Informing) -> Routes:
 
 def _ping(nsqd: Informing) -> Answer:
     if nsqd.health != "OK":
-        raise Problem(500, nsqd.health, plain=True)
+        raise HTTPProblem(500, nsqd.health, plain=True)
     return nsqd.health
 
 
@@ -108,7 +108,7 @@ def _option(nsqd: Informing, name: str) -> Answer:
             # The defaults of these depend on the addresses that are listened on.
             source = nsqd if field.name.startswith("broadcast_") else nsqd.options
             return _shown(field, getattr(source, field.name))
-    raise Problem(400, "INVALID_OPTION")
+    raise HTTPProblem(400, "INVALID_OPTION")
 
 
 def _set_option(nsqd: Informing, request: Request) -> Answer:
@@ -116,16 +116,16 @@ def _set_option(nsqd: Informing, request: Request) -> Answer:
     name = request.last_word
     body = request.read_body(nsqd.options.max_msg_size + 1)
     if not body or len(body) > nsqd.options.max_msg_size:
-        raise Problem(413, "INVALID_VALUE")
+        raise HTTPProblem(413, "INVALID_VALUE")
     if name == "nsqlookupd_tcp_addresses":
         nsqd.set_lookupd_tcp_addresses(_addresses(body))
     elif name == "log_level":
         level = body.decode("utf-8", "replace").lower()
         if level not in LOG_LEVELS:
-            raise Problem(400, "INVALID_VALUE")
+            raise HTTPProblem(400, "INVALID_VALUE")
         nsqd.set_log_level(level)
     else:
-        raise Problem(400, "INVALID_OPTION")
+        raise HTTPProblem(400, "INVALID_OPTION")
     return _option(nsqd, name)
 
 
@@ -133,16 +133,16 @@ def _addresses(body: bytes) -> list[str]:
     try:
         addresses = json.loads(body)
     except (ValueError, RecursionError):
-        raise Problem(400, "INVALID_VALUE") from None
+        raise HTTPProblem(400, "INVALID_VALUE") from None
     if addresses is None:
         return []
     if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
-        raise Problem(400, "INVALID_VALUE")
+        raise HTTPProblem(400, "INVALID_VALUE")
     try:
         for address in addresses:
             parse_address(address)
     except InvalidAddress:
-        raise Problem(400, "INVALID_VALUE") from None
+        raise HTTPProblem(400, "INVALID_VALUE") from None
     return addresses
 
 

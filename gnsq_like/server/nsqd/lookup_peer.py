@@ -23,7 +23,7 @@ from gnsq_like.errors import NSQError
 from gnsq_like.http.nsqlookupd import LookupdClient
 from gnsq_like.httpd.listen import dial
 from gnsq_like.server.broker.topic import Topic
-from gnsq_like.server.options import NsqdOptions
+from gnsq_like.server.daemon_options import NsqdOptions
 from gnsq_like.wire.commands import MAGIC_V1, PING, identify, register, unregister
 from gnsq_like.wire.frames import OK
 

@@ -11,8 +11,8 @@ import gevent
 from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.channel import Channel
 from gnsq_like.server.broker.topic import Topic
+from gnsq_like.server.daemon_options import VERSION, NsqdOptions
 from gnsq_like.server.nsqd.lookup_peer import LookupPeer
-from gnsq_like.server.options import VERSION, NsqdOptions
 from gnsq_like.wire.names import is_ephemeral
 
 

@@ -30,12 +30,12 @@ from gnsq_like.server.broker.channel import Channel, Consumer
 from gnsq_like.server.broker.data_path import DataPath
 from gnsq_like.server.broker.metadata import Entry
 from gnsq_like.server.broker.topic import Topic
+from gnsq_like.server.daemon_options import NsqdOptions
 from gnsq_like.server.nsqd import http, information
 from gnsq_like.server.nsqd.auth_servers import AuthServers
 from gnsq_like.server.nsqd.commands import Commands
 from gnsq_like.server.nsqd.lookup_peers import LookupPeers
 from gnsq_like.server.nsqd.tcp import NsqdClient
-from gnsq_like.server.options import NsqdOptions
 from gnsq_like.server.shared.daemon import Daemon
 from gnsq_like.server.shared.tls import client_context, server_context
 from gnsq_like.wire.commands import MAGIC_V2

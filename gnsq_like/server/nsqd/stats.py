@@ -12,9 +12,9 @@ from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.channel import Channel
 from gnsq_like.server.broker.latency import NOT_MEASURED, percentiles_of
 from gnsq_like.server.broker.topic import Topic
+from gnsq_like.server.daemon_options import VERSION, NsqdOptions, version_line
 from gnsq_like.server.nsqd.authorizations import Access
 from gnsq_like.server.nsqd.tcp import NsqdClient
-from gnsq_like.server.options import VERSION, NsqdOptions, version_line
 from gnsq_like.server.shared import gotext
 from gnsq_like.server.shared.tls import cipher_name, version_name
 from gnsq_like.transport.compression import Deflate, Snappy

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gnsq_like.httpd.wsgi import Answer, Problem, Request, Routes, argument
+from gnsq_like.httpd.wsgi import Answer, HTTPProblem, Request, Routes, argument
+from gnsq_like.server.daemon_options import VERSION
 from gnsq_like.server.nsqlookupd.registry import Producer, Registrations, Registry
-from gnsq_like.server.options import VERSION
 from gnsq_like.server.shared.parameters import topic_and_channel_names
 from gnsq_like.wire.names import is_valid_name
 
@@ -56,7 +56,7 @@ class _API:
         topic = argument(request.parameters(), "topic")
         producers = self._registry.lookup(topic, self._clock())
         if producers is None:
-            raise Problem(404, "TOPIC_NOT_FOUND")
+            raise HTTPProblem(404, "TOPIC_NOT_FOUND")
         return {
             "channels": self._registry.channels_of(topic),
             "producers": [_producer(producer) for producer in producers],
@@ -74,7 +74,7 @@ class _API:
     def create_topic(self, request: Request) -> Answer:
         topic = argument(request.parameters(), "topic")
         if not is_valid_name(topic):
-            raise Problem(400, "INVALID_ARG_TOPIC")
+            raise HTTPProblem(400, "INVALID_ARG_TOPIC")
         self._registry.create_topic(topic)
         return None
 
@@ -93,7 +93,7 @@ class _API:
 
     def delete_channel(self, request: Request) -> Answer:
         if not self._registry.delete_channel(*topic_and_channel_names(request)):
-            raise Problem(404, "CHANNEL_NOT_FOUND")
+            raise HTTPProblem(404, "CHANNEL_NOT_FOUND")
         return None
 
     def debug(self, request: Request) -> Answer:

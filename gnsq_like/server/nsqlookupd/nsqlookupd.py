@@ -12,10 +12,10 @@ from gevent import socket
 from gnsq_like.httpd.listen import broadcast_host, port_of
 from gnsq_like.httpd.wsgi import Application
 from gnsq_like.runtime.native import wall_clock
+from gnsq_like.server.daemon_options import VERSION, NsqlookupdOptions
 from gnsq_like.server.nsqlookupd.http import routes
 from gnsq_like.server.nsqlookupd.registry import Registry
 from gnsq_like.server.nsqlookupd.tcp import LookupdClient
-from gnsq_like.server.options import VERSION, NsqlookupdOptions
 from gnsq_like.server.shared.daemon import Daemon
 from gnsq_like.wire.commands import MAGIC_V1
 

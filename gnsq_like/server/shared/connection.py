@@ -16,8 +16,8 @@ from gevent import socket
 from gnsq_like.errors import ProtocolError
 from gnsq_like.server.shared import gotext
 from gnsq_like.server.shared.client_output import Output
+from gnsq_like.server.shared.loop_share import TURN_TIME, Turn, give_way
 from gnsq_like.server.shared.requests import LineTooLong, Requests
-from gnsq_like.server.shared.turn import TURN_TIME, Turn, give_way
 from gnsq_like.transport.layered import CodecStack
 
 #: Bytes per read: some hundred messages, so that no client delays the others for long.

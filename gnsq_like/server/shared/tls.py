@@ -15,7 +15,7 @@ import gevent
 from gevent.ssl import SSLContext
 
 from gnsq_like.errors import InvalidOption, TLSError
-from gnsq_like.server.options import TLS_VERSIONS, NsqdOptions
+from gnsq_like.server.daemon_options import TLS_VERSIONS, NsqdOptions
 from gnsq_like.server.shared.connection import Connection
 from gnsq_like.transport.tls import Tls
 

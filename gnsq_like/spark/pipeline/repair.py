@@ -36,7 +36,7 @@ _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 _SCHEME = "file://"
 
 
-class Problem(NamedTuple):
+class TableProblem(NamedTuple):
     """Something that is damaged."""
 
     #: What it is, and what the repair means, as a sentence.
@@ -53,7 +53,7 @@ def check_checkpoint(pipeline: Pipeline) -> None:
         raise NotBegun(f"{problem.text}; gnsq-like pipeline repair does it")
 
 
-def find_problems(pipeline: Pipeline) -> list[Problem]:
+def find_problems(pipeline: Pipeline) -> list[TableProblem]:
     """All that is damaged. Reads the whole stage of batches that are not finished.
 
     :raises NotBegun: the checkpoint is not in a directory
@@ -97,7 +97,7 @@ class _Checkpoint:
             return Offsets({self._only: found} if self._only is not None else {})
         return found
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[TableProblem]:
         """What is damaged."""
         if self.last < 0:
             return
@@ -112,7 +112,7 @@ class _Checkpoint:
             if _lines(path, 2) is None:
                 yield self._commit(path, last_commit)
 
-    def _metadata(self) -> Iterator[Problem]:
+    def _metadata(self) -> Iterator[TableProblem]:
         path = self._root / "metadata"
         lines = _lines(path, 1)
         if lines is not None:
@@ -122,11 +122,11 @@ class _Checkpoint:
         if len(owners) == 1:
             [found] = owners
             meaning = "it is written anew, as the table knows it. Nothing is lost, and nothing comes again"
-            yield Problem(f"{text}: {meaning}", lambda: _write(path, json.dumps({"id": found})))
+            yield TableProblem(f"{text}: {meaning}", lambda: _write(path, json.dumps({"id": found})))
         elif not self._commits and not owners:
-            yield Problem(f"{text}: no batch has been written, so another id does", lambda: _remove(path))
+            yield TableProblem(f"{text}: no batch has been written, so another id does", lambda: _remove(path))
         else:
-            yield Problem(
+            yield TableProblem(
                 f"{text}: no table says which id that was, so it cannot be repaired. Give the pipeline another "
                 f"checkpoint, and run once with --adopt: its last batch may then come twice",
                 None,
@@ -141,17 +141,17 @@ class _Checkpoint:
             found += [path for root in roots for path in root.glob("*/_pipeline/*")]
         return {path.name for path in found if not path.name.startswith(".")}
 
-    def _last_offsets(self) -> Problem:
+    def _last_offsets(self) -> TableProblem:
         path = self._root / "offsets" / str(self.last)
         text = _state(path)
         if not self.is_done:
             meaning = "it is removed, and the batch planned again with the same messages. Nothing is lost, and nothing "
             meaning += "is twice in a table; its dead letters may be"
-            return Problem(f"{text}: {meaning}", lambda: self._plan_again(path))
+            return TableProblem(f"{text}: {meaning}", lambda: self._plan_again(path))
         before = self.offsets(self.last - 1) if self.last else Offsets()
         ends = {} if before is None else _planned_after(self._pipeline, before)
         if before is None or not ends:
-            return Problem(
+            return TableProblem(
                 f"{text}, and what it said is not in the stage, so it cannot be repaired. Give the pipeline another "
                 f"checkpoint and another stage; batches that are written are not lost, but what the stage has is",
                 None,
@@ -160,7 +160,7 @@ class _Checkpoint:
         lines = _lines(self._root / "offsets" / str(self.last - 1), 3) or ["v1", _no_metadata()]
         content = "\n".join((*lines[:2], value))
         meaning = "it is written anew from the stage. Nothing is lost, and nothing comes again"
-        return Problem(f"{text}: {meaning}", lambda: _write(path, content))
+        return TableProblem(f"{text}: {meaning}", lambda: _write(path, content))
 
     def _plan_again(self, path: Path) -> None:
         """Remove what the batch has written so far: as its time is not known, it would not be replaced."""
@@ -176,7 +176,7 @@ class _Checkpoint:
                         shutil.rmtree(directory)
         _remove(path)
 
-    def _offsets_before(self) -> Problem:
+    def _offsets_before(self) -> TableProblem:
         path = self._root / "offsets" / str(self.last - 1)
         last = self.offsets(self.last)
         assert last is not None
@@ -187,16 +187,16 @@ class _Checkpoint:
         lines = _lines(self._root / "offsets" / str(self.last), 3) or []
         content = "\n".join((*lines[:2], json.dumps(Offsets(logs).to_dict(self._only))))
         meaning = "it is written anew, from the one after it. Nothing is lost, and nothing comes again"
-        return Problem(f"{_state(path)}: {meaning}", lambda: _write(path, content))
+        return TableProblem(f"{_state(path)}: {meaning}", lambda: _write(path, content))
 
-    def _commit(self, path: Path, number: int) -> Problem:
+    def _commit(self, path: Path, number: int) -> TableProblem:
         if number < self.last:
             meaning = "it is written anew. Nothing is lost, and nothing comes again"
-            return Problem(f"{path} is damaged: {meaning}", lambda: _write(path, _COMMIT))
+            return TableProblem(f"{path} is damaged: {meaning}", lambda: _write(path, _COMMIT))
         meaning = (
             "it is removed, and the batch is repeated. Nothing is lost, and nothing is twice in a table; its dead "
         )
-        return Problem(f"{path} is damaged: {meaning}letters are published again", lambda: _remove(path))
+        return TableProblem(f"{path} is damaged: {meaning}letters are published again", lambda: _remove(path))
 
 
 def _planned_after(pipeline: Pipeline, before: Offsets) -> dict[TopicChannel, Offset]:
@@ -220,7 +220,7 @@ def _planned_after(pipeline: Pipeline, before: Offsets) -> dict[TopicChannel, Of
 # -- the stage ------------------------------------------------------------------------------------------
 
 
-def _stage_problems(pipeline: Pipeline, checkpoint: _Checkpoint) -> Iterator[Problem]:
+def _stage_problems(pipeline: Pipeline, checkpoint: _Checkpoint) -> Iterator[TableProblem]:
     """What is missing from batches that Spark still reads."""
     offsets = checkpoint.offsets(checkpoint.last) if checkpoint.last >= 0 else None
     if offsets is None:
@@ -236,21 +236,21 @@ def _stage_problems(pipeline: Pipeline, checkpoint: _Checkpoint) -> Iterator[Pro
             log.plan_of(following)
         except DamagedRecord as exc:
             text = f"{options.staging_location}: {exc}: it is removed, and the batch planned anew. Nothing is lost"
-            yield Problem(text, lambda log=log, name=exc.name: log.store.retire(name))  # type: ignore[misc]
+            yield TableProblem(text, lambda log=log, name=exc.name: log.store.retire(name))  # type: ignore[misc]
 
 
-def _batch_problems(location: str, log: StagingLog, of: TopicChannel, offset: Offset) -> Iterator[Problem]:
+def _batch_problems(location: str, log: StagingLog, of: TopicChannel, offset: Offset) -> Iterator[TableProblem]:
     count = sum(share.messages for share in offset.plan.values())
     try:
         planned = log.plan_of(offset.batch)
     except DamagedRecord as exc:
         name = exc.name
         meaning = "it is written anew, from the checkpoint. Nothing is lost"
-        yield Problem(f"{location}: {exc}: {meaning}", lambda: _plan_anew(log, name, offset))
+        yield TableProblem(f"{location}: {exc}: {meaning}", lambda: _plan_anew(log, name, offset))
     else:
         if planned is None:
             meaning = f"up to {count} messages are lost, which nsqd may not have any more"
-            yield Problem(
+            yield TableProblem(
                 f"{location}: batch {offset.batch} of {of} is gone: {meaning}. The pipeline continues without them",
                 lambda: _give_up(log, of, offset),
             )
@@ -259,7 +259,7 @@ def _batch_problems(location: str, log: StagingLog, of: TopicChannel, offset: Of
         state = damage.examine(log, part)
         if state.damage:
             text = f"{location}: {state.damage}. The pipeline continues with all others of them"
-            yield Problem(text, lambda part=part: damage.mend(log, part))  # type: ignore[misc]
+            yield TableProblem(text, lambda part=part: damage.mend(log, part))  # type: ignore[misc]
 
 
 def _plan_anew(log: StagingLog, name: str, offset: Offset) -> None:

@@ -27,8 +27,8 @@ from gnsq_like.spark.pipeline.maintenance import Leisure
 from gnsq_like.spark.pipeline.owners import claimed
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.repair import check_checkpoint
+from gnsq_like.spark.pipeline.served_status import watched
 from gnsq_like.spark.pipeline.transform import load_function
-from gnsq_like.spark.pipeline.watched import watched
 from gnsq_like.spark.source.nsqds import Nsqds
 
 if TYPE_CHECKING:

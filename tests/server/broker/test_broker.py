@@ -20,7 +20,7 @@ from gnsq_like.server.broker.channel import (
 from gnsq_like.server.broker.message import Message
 from gnsq_like.server.broker.queues import OverflowQueue, Queue, QueueMaker
 from gnsq_like.server.broker.topic import Topic
-from gnsq_like.server.options import NsqdOptions, default_node_id
+from gnsq_like.server.daemon_options import NsqdOptions, default_node_id
 from gnsq_like.server.storage.disk_queue import DiskQueue
 from tests.support.files import memory_directory
 from tests.support.scale import share_of

@@ -10,7 +10,7 @@ import pytest
 from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.message import Message
 from gnsq_like.server.broker.queues import OverflowQueue, Queue
-from gnsq_like.server.options import NsqdOptions
+from gnsq_like.server.daemon_options import NsqdOptions
 from gnsq_like.server.storage.disk_queue import DiskError, DiskQueue
 from tests.support.processes import no_descriptors
 

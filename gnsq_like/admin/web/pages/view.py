@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gnsq_like.admin.admin_options import AdminOptions
 from gnsq_like.admin.history.alerts import Alert, all_of
 from gnsq_like.admin.history.recorder import Recorder
-from gnsq_like.admin.options import AdminOptions
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.overview import Overview
 from gnsq_like.admin.upstream.pipelines import Pipelines

@@ -29,7 +29,7 @@ from gnsq_like.durations import format_duration, parse_duration
 from gnsq_like.errors import UsageError, did_you_mean
 from gnsq_like.runtime.signals import on_signals
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
-from gnsq_like.server.options import VERSION, config_name, version_line
+from gnsq_like.server.daemon_options import VERSION, config_name, version_line
 
 if TYPE_CHECKING:
     from gnsq_like.admin import AdminServer

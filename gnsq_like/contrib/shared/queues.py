@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gnsq_like.cluster.daemons import Daemons
 
 
-class Cluster:
+class Queues:
     """Where queues are.
 
     :param channel: the channel of each topic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gevent
 from gevent import socket
 
-from gnsq_like.server.shared.turn import give_way
+from gnsq_like.server.shared.loop_share import give_way
 
 
 def test_way_is_given_to_sockets_and_not_only_to_greenlets() -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 from gnsq_like import NsqdHTTPClient
 from gnsq_like.spark.pipeline import NotBegun, Pipeline, Snapshot, run_pipeline
-from gnsq_like.spark.pipeline.watched import watched
+from gnsq_like.spark.pipeline.served_status import watched
 from tests.support import raw
 from tests.support.daemons import Running, running_nsqd
 from tests.support.pipeline_tables import batch, written
