@@ -240,6 +240,16 @@ def test_no_test_file_imports_another() -> None:
     assert importing == []
 
 
+def test_names_of_tests_are_under_80_characters() -> None:
+    long = [
+        f"{path.relative_to(TESTS)}: {name}"
+        for path in sorted(TESTS.rglob("test_*.py"))
+        for name in re.findall(r"^ *(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
+        if len(name) >= 80
+    ]
+    assert long == []
+
+
 def import_graph() -> dict[str, set[str]]:
     """Which module imports which, for types or at run time, in functions or at the top."""
     graph: dict[str, set[str]] = {}

@@ -311,7 +311,7 @@ def nsqd(name: str, *lookupds: str, **topics: bool) -> Node:
     return Node(name, name, 4150, 4151, lookupds=dict.fromkeys(lookupds, "10.0.0.1:5"), topics=topics)
 
 
-def test_an_nsqd_that_leaves_is_missed_until_it_returns_is_dismissed_or_a_day_has_passed() -> None:
+def test_an_nsqd_that_leaves_is_missed_until_it_returns_or_is_dismissed() -> None:
     here = [nsqd("a", "l:1", t=False), nsqd("b", "l:1"), nsqd("c", "l:1", t=False)]
     departures = Departures()
     for now, nodes in enumerate([here, here[:1], here[:1]]):

@@ -291,7 +291,7 @@ def test_a_dead_letter_may_be_larger_than_nsqd_takes(size: int, left: int) -> No
             assert [message.body for message in other.messages("jobs.dead", "c", 1)] == [b"x" * 900]
 
 
-def test_a_task_that_is_early_and_cannot_be_published_again_is_requeued_with_a_delay(nsqd: RunningNsqd) -> None:
+def test_an_early_task_that_cannot_be_published_again_is_requeued_with_a_delay(nsqd: RunningNsqd) -> None:
     eta = (datetime.now(UTC) + timedelta(seconds=100)).isoformat()
     with (
         running_nsqd(max_msg_size=10) as other,
@@ -644,7 +644,7 @@ def send(nsqd: RunningNsqd, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 @pytest.mark.servers
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_worker_runs_retries_and_answers_and_one_that_stops_hands_back_what_it_has(
+def test_a_worker_runs_retries_and_answers_and_when_stopped_hands_back_the_rest(
     pool: str, nsqd: RunningNsqd, send: Any, tmp_path: Path
 ) -> None:
     """Each task runs once, in this worker or in the next one; how many here is the pool's decision."""

@@ -243,7 +243,7 @@ def worker_int(worker):
 )
 
 
-def test_a_handler_that_ends_after_sigint_and_before_the_workers_exit_is_answered_once(tmp_path: Path) -> None:
+def test_a_handler_that_ends_between_sigint_and_exit_is_answered_once(tmp_path: Path) -> None:
     with (
         running_nsqd() as nsqd,
         Producer(nsqd.tcp_address) as producer,

@@ -198,7 +198,7 @@ def test_an_nsqd_on_which_the_filter_fails_is_left_out_and_reported_once(lookupd
             gevent.spawn(answer_cls, peer)
 
 
-def test_an_nsqd_that_is_no_longer_listed_is_kept_while_it_lives_and_not_dialled_again(lookupd, nsqd):
+def test_an_nsqd_no_longer_listed_is_kept_while_it_lives_and_not_dialled_again(lookupd, nsqd):
     lookupd.nsqds = [nsqd]
     got = Event()
     with reading([lookupd], lambda message: got.set()) as reader:

@@ -172,7 +172,7 @@ def muted(work: Any) -> Any:
     return work()
 
 
-def test_a_callers_timeout_abandons_the_request_which_keeps_its_session_until_it_ends() -> None:
+def test_a_callers_timeout_leaves_the_request_its_session_until_it_ends() -> None:
     asked, release = threading.Event(), threading.Event()
 
     def script(peer: Peer) -> None:

@@ -80,9 +80,7 @@ def test_a_round_of_up_to_twice_that_leaves_it() -> None:
 
 
 @pytest.mark.parametrize(("arrived", "left"), [(0, 1), (1, 1), (12, 6), (15, 7)])
-def test_one_that_is_unfinished_after_that_in_three_turns_cuts_it_to_what_came_within_patience(
-    arrived: int, left: int
-) -> None:
+def test_one_unfinished_after_that_in_three_turns_cuts_it_to_what_came_in_time(arrived: int, left: int) -> None:
     line = Line(burst=16)
     if arrived:
         line.receive(arrived, PATIENCE / 2)

@@ -71,7 +71,7 @@ def test_where_nothing_is_under_way_lowered_rdy_holds_at_once() -> None:
     assert charge.coming == 0
 
 
-def test_a_handler_past_its_deadline_is_charged_beside_what_nsqd_may_send_in_its_place() -> None:
+def test_a_handler_past_its_deadline_is_charged_beside_what_nsqd_may_send() -> None:
     charge = made()
     charge.sent(2, 0.0)
     charge.received(2, 0.1)
@@ -84,7 +84,7 @@ def test_a_handler_past_its_deadline_is_charged_beside_what_nsqd_may_send_in_its
     assert (charge.reserved, charge.cost) == (0, 2)
 
 
-def test_a_slow_message_leaves_the_share_and_the_rdy_sent_counts_it_until_its_deadline_or_answer() -> None:
+def test_a_slow_message_leaves_the_share_and_the_rdy_sent_counts_it() -> None:
     charge = made()
     charge.sent(5, 0.0)
     charge.received(3, 0.1)

@@ -196,7 +196,7 @@ def test_a_raise_is_for_half_of_the_tokens_that_no_other_connection_may_use():
     assert ask(busy("one", rdy=9), tokens=10.9).changes == [("one", 10)], "unless that is its goal"
 
 
-def test_rdy_is_taken_back_where_there_are_too_few_tokens_the_largest_exposure_first():
+def test_rdy_is_taken_back_where_tokens_are_too_few_the_largest_exposure_first():
     assert ask(busy("one", rdy=1), tokens=0.9).changes == [("one", 0)]
     assert ask(busy("one", rdy=5), busy("other", rdy=3), tokens=3.0).changes == [("one", 0)]
     assert ask(busy("one", rdy=5, in_flight=4), busy("other", rdy=3), tokens=1.0).changes == [("other", 0)]
@@ -220,7 +220,7 @@ def test_silent_connections_beside_a_busy_one_have_seats_for_half_of_the_tokens(
 
 
 @pytest.mark.parametrize(("rate", "seconds"), [(1, 0.5), (100, 0.1)])
-def test_the_next_raise_is_when_there_is_a_token_and_a_tenth_of_a_second_later_at_least(rate, seconds):
+def test_the_next_raise_is_when_there_is_a_token_and_in_a_tenth_of_a_second(rate, seconds):
     assert ask(busy("one"), tokens=0.5, rate=rate).next_at == pytest.approx(NOW + seconds)
     asked = ask(busy("one"), busy("other"), rate=rate)
     assert asked.changes[0][1] == 5

@@ -115,7 +115,7 @@ def test_what_is_free_already_is_granted_at_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_last_place_is_for_a_connection_without_rdy_and_then_for_the_longest_waiting(seed: int) -> None:
+def test_the_last_place_is_for_one_without_rdy_and_then_for_the_longest_waiting(seed: int) -> None:
     gone, holder = charge("gone", rdy=1), charge("holder", rdy=1, in_flight=1)
     gone.close(0.0)
     waiting = charge("waiting", in_flight=1)
@@ -214,7 +214,7 @@ def test_places_that_slow_handlers_hold_are_not_given_to_the_silent() -> None:
     assert changes([charge("busy", rdy=9, in_flight=5, reserved=1, full_at=-20.0), *others], 10)["busy"] == 5
 
 
-def test_places_that_slow_handlers_hold_are_a_connections_own_again_though_no_room_is_left() -> None:
+def test_places_that_slow_handlers_hold_are_a_connections_own_again_without_room() -> None:
     """Its share was less while another was busy: no handler ends that could make room."""
     others = [silent("turn", rdy=1), *[silent(n) for n in range(8)]]
     assert changes([charge("busy", rdy=5, in_flight=9), *others], 10).get("busy") == 9
@@ -358,7 +358,7 @@ def test_late_messages_take_rdy_that_others_do_not_use() -> None:
     assert changes([charge("late", rdy=5, in_flight=8), charge("other", rdy=5)], 10) == {"other": 2}
 
 
-def test_while_places_are_exceeded_a_holder_keeps_rdy_1_only_where_it_brings_nothing() -> None:
+def test_while_places_are_exceeded_a_holder_keeps_rdy_1_only_if_it_brings_nothing() -> None:
     """Not even if all of the excess is answered there."""
     for at_work, expected in ((1, {"holder": 0}), (2, {})):
         holder, answers = charge("holder", rdy=1, in_flight=at_work), charge("answers", in_flight=3 - at_work)
@@ -407,7 +407,7 @@ def test_what_hung_handlers_leave_is_shared_by_all() -> None:
     assert sorted([*got.values(), *changes([late, *others], 30, now=0.006).values()]) == [6, 7, 7]
 
 
-def test_where_others_are_full_the_one_with_hung_handlers_gets_its_share_as_they_answer() -> None:
+def test_where_others_are_full_one_with_hung_handlers_gets_its_share_as_they_answer() -> None:
     late, busy = charge("late", rdy=4, in_flight=4), charge("busy", rdy=4, in_flight=4)
     late.reserve(4, 0.0)
     assert changes([late, busy], 8) == {"busy": 2}
@@ -487,7 +487,7 @@ def test_a_turn_that_goes_on_because_an_answer_will_free_a_seat_is_looked_at_aga
         assert asked.next_at == pytest.approx(again_at)
 
 
-def test_a_busy_holder_gives_up_after_low_rdy_timeout_and_is_charged_until_its_answer() -> None:
+def test_a_busy_holder_gives_up_after_low_rdy_timeout_and_is_charged_until_then() -> None:
     holder, other = charge("holder", rdy=1, in_flight=1, turn_at=-30.0), charge("other")
     assert changes([holder, other], 1) == {"holder": 0}
     holder.sent(0, 0.0)
@@ -579,7 +579,7 @@ def test_a_probe_whose_test_message_is_overdue_has_the_next_one_while_there_is_r
         assert changes([late], max_in_flight, mode=Mode.PROBING) == expected
 
 
-def test_a_probe_prefers_a_connection_with_nothing_in_flight_to_one_that_waited_as_long() -> None:
+def test_a_probe_prefers_nothing_in_flight_among_those_that_waited_as_long() -> None:
     for seed in range(10):
         late, free = charge("late", in_flight=1, reserved=1), charge("free")
         late.waiting_since = free.waiting_since = -1.0
@@ -637,7 +637,7 @@ def test_every_promise_on_random_snapshots(snapshot: tuple[list[Charge[Any]], in
 
 @examples(5)
 @given(snapshots())
-def test_when_all_but_hung_handlers_answered_and_all_is_settled_what_they_leave_is_used(
+def test_when_all_but_hung_handlers_answered_what_they_leave_is_used(
     snapshot: tuple[list[Charge[Any]], int, Mode, int],
 ) -> None:
     charges, max_in_flight, _, seed = snapshot

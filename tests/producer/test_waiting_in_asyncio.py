@@ -180,7 +180,7 @@ def test_in_a_patched_process() -> None:
     assert lines == ["20"]
 
 
-def test_in_a_greenlet_of_a_patched_process_it_is_refused_although_one_alone_would_work() -> None:
+def test_in_a_greenlet_of_a_patched_process_it_is_refused_even_if_it_is_alone() -> None:
     """asyncio itself refuses all concurrent loops but the first: what always fails is seen before it is in use."""
     with running_nsqd("process") as nsqd:
         lines = run_script(

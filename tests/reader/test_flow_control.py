@@ -204,7 +204,7 @@ def until_line(peer: Peer, line: bytes) -> None:
         pass
 
 
-def test_a_turn_does_not_end_before_the_message_that_waited_while_the_process_stood_still():
+def test_a_turn_does_not_end_before_a_message_that_waited_for_a_still_process():
     """Its end was due meanwhile."""
     with (
         scripted_nsqd() as one,
@@ -227,7 +227,7 @@ def test_a_turn_does_not_end_before_the_message_that_waited_while_the_process_st
             gevent.spawn(answer_cls, peer)
 
 
-def test_a_connection_whose_message_waited_while_the_process_stood_still_is_not_silent():
+def test_a_message_that_waited_while_the_process_stood_still_is_no_silence():
     """A timer that was due meanwhile must not judge before the sockets are read."""
     gate = Gate()
 

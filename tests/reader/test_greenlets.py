@@ -22,7 +22,7 @@ def _running() -> Counter[str]:
     return Counter(each for each in names if each.startswith(rooms))
 
 
-def test_a_reader_has_a_greenlet_for_each_connection_one_poller_and_one_control_loop() -> None:
+def test_a_reader_has_a_greenlet_a_connection_one_poller_and_one_control_loop() -> None:
     with (
         running_nsqlookupd() as lookupd,
         running_nsqd(node_id=1, lookupd_tcp_addresses=[lookupd.tcp_address]) as one,

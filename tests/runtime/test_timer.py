@@ -178,7 +178,7 @@ def test_a_call_that_is_due_soon_is_made_once_however_often_it_is_asked_for() ->
     assert made == [False, False]
 
 
-def test_what_is_gathered_in_an_iteration_comes_in_one_list_and_what_is_left_comes_again() -> None:
+def test_what_is_gathered_in_an_iteration_is_one_list_and_what_is_left_comes_again() -> None:
     loop = gevent.get_hub().loop
     lists: list[list[int]] = []
 

@@ -234,7 +234,7 @@ def levels(caplog: pytest.LogCaptureFixture) -> list[tuple[str, bool]]:
 FULL, LINE = ("ERROR", True), ("WARNING", False)
 
 
-def test_the_first_failure_of_a_kind_in_a_minute_has_its_traceback_and_the_others_a_number(
+def test_the_first_failure_of_a_kind_in_a_minute_has_its_traceback_others_a_number(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()

@@ -121,7 +121,7 @@ def test_timers_that_are_late_do_not_make_a_burst_grow(cluster: Cluster) -> None
 
 
 @scenario
-def test_messages_that_are_handled_at_once_in_a_process_that_reads_late_pile_up_nowhere(cluster: Cluster) -> None:
+def test_messages_handled_at_once_in_a_process_that_reads_late_pile_up_nowhere(cluster: Cluster) -> None:
     """Three hundred a second, of which each turn could take several: rounds of one message are too few."""
     scene, random = Scene(cluster, 1, SHARE, seconds=0.0, adaptive=True), Random(2)
     cluster.world.main.turn_seconds = lambda: random.uniform(0.0025, 0.0075)

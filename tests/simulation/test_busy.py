@@ -50,7 +50,7 @@ def test_publishes_end_at_their_deadlines_also_when_others_begin_in_that_turn(cl
 
 
 @simulated(seed=1)
-def test_publishes_end_when_a_process_goes_on_that_has_stood_still_beyond_their_deadlines(cluster: Cluster) -> None:
+def test_publishes_end_when_a_process_has_stood_still_beyond_their_deadlines(cluster: Cluster) -> None:
     """Also if a publish with a later deadline is the first to run then; nsqd answers none of them."""
     random, process = Random(1), cluster.world.main
 

@@ -53,7 +53,7 @@ def test_g1_lowering_with_one_connection_over_its_share_stops_the_others(cluster
 
 
 @scenario
-def test_g1_a_connection_that_came_too_late_for_any_gets_its_share_when_the_other_answers(cluster: Cluster) -> None:
+def test_g1_a_connection_that_came_late_gets_its_share_when_the_other_answers(cluster: Cluster) -> None:
     """The first one held the whole window when the second came; then max_in_flight was lowered."""
     scene = Scene(cluster, 1, 60, spare=1, seconds=1.0)
     scene.nsqds[0].publish(100)
@@ -509,7 +509,7 @@ def test_a_message_that_nobody_took_in_time_keeps_its_place_until_nsqd_has_it_ba
 
 
 @simulated(nsqds=0, seed=2, mem_queue_size=1_000_000)
-def test_a_process_that_reads_late_holds_no_more_than_its_window_where_segments_take_different_times(
+def test_a_process_that_reads_late_keeps_its_window_where_segments_take_long(
     cluster: Cluster,
 ) -> None:
     """An nsqd may hear of answers after another one has got their places."""

@@ -102,7 +102,7 @@ def test_what_a_forked_child_abandons_stays_open_for_its_parent(pair: Pair) -> N
     parents.close()
 
 
-def test_a_connection_that_is_closed_ends_although_a_forked_child_has_not_closed_its_copy_yet(pair: Pair) -> None:
+def test_a_closed_connection_ends_although_a_forked_child_has_a_copy_yet(pair: Pair) -> None:
     transport, theirs = pair
     childs = os.dup(transport.fileno())
     transport.close()

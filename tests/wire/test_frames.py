@@ -202,7 +202,7 @@ def test_each_fault_has_its_text(begin, says):
         assert str(decoder.error) == says
 
 
-def test_the_rest_of_several_pieces_is_taken_over_whole_and_a_frame_without_a_payload_follows():
+def test_the_rest_of_several_pieces_is_taken_whole_and_an_empty_frame_follows():
     decoder = FrameDecoder()
     assert decoder.feed_one(b"abc") is None
     assert decoder.feed_one(b"de") is None

@@ -233,7 +233,7 @@ def test_handlers_run_in_a_context_of_their_own_each():
     assert torn_down == [None] * 10
 
 
-def test_a_handler_may_publish_and_batches_and_what_is_called_instead_have_a_context_too():
+def test_a_handler_may_publish_and_batches_and_other_hooks_have_a_context_too():
     nsq = NSQ()
     batches, given_up, expired = [], [], []
 

@@ -175,7 +175,7 @@ def test_18_after_a_disconnect_messages_come_back_when_they_time_out(nsqd: Runni
         assert channel_stats(nsqd.http_address, "t18")["timeout_count"] == 1
 
 
-def test_19_a_client_without_a_complete_line_is_closed_after_two_heartbeat_intervals(nsqd: Running) -> None:
+def test_19_a_client_without_a_whole_line_is_closed_after_two_heartbeat_intervals(nsqd: Running) -> None:
     with Client(nsqd.tcp_address) as client:
         begin = monotonic()
         client.identify(heartbeat_interval=1000)

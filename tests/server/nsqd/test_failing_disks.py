@@ -14,9 +14,7 @@ from tests.support.raw import Client, channel_stats, get, mpub_body, post, sized
 
 @full_disk
 @pytest.mark.parametrize("kind", KINDS)
-def test_58_on_a_full_disk_publishes_fail_and_ping_says_so_until_the_next_good_write(
-    kind: Kind, tmp_path: Path
-) -> None:
+def test_58_on_a_full_disk_publishes_fail_and_ping_says_so_until_a_good_write(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / "t.diskqueue.000000.dat"
     problem = f"write {path}: no space left on device".encode()
     with nsqd_at(tmp_path, kind, mem_queue_size=0) as nsqd:

@@ -128,7 +128,7 @@ def test_topics_with_select_and_where_of_their_own(spark: SparkSession, nsqd: Ru
     assert sorted(row.body.n for row in table(spark, pipeline, "sql.d")) == [0, 1, 2]
 
 
-def test_a_schema_that_does_not_fit_one_topic_ends_the_run_before_any_table_is_written(
+def test_a_schema_that_does_not_fit_one_topic_ends_the_run_before_any_write(
     spark: SparkSession, nsqd: Running, tmp_path: Path
 ) -> None:
     publish(nsqd, "wrong.a", numbers("n", range(300)))

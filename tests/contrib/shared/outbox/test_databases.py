@@ -338,7 +338,7 @@ def test_a_deferred_message_waits_in_the_table(nsqd: RunningNsqd, site: Site) ->
 
 
 @pytest.mark.parametrize("settings", [{"MAX_MSG_BYTES": 1000}], ids=["small"])
-def test_of_several_messages_none_is_inserted_if_one_is_wrong_and_its_number_is_no_gap(site: Site) -> None:
+def test_of_several_messages_none_is_inserted_if_one_is_wrong_and_no_gap_is_left(site: Site) -> None:
     with site.transaction():
         for wrong in (b"", b"x" * 990):  # the second is too large with its envelope
             with pytest.raises(InvalidBody):
