@@ -141,6 +141,8 @@ class InvalidName(UsageError):
         self.name = name
 
     def __str__(self) -> str:
+        if not isinstance(self.name, str):
+            return f"invalid {self.kind} name {self.name!r}: it must be of type str, not {type(self.name).__name__}"
         return (
             f"invalid {self.kind} name {self.name!r}: it must have 1 to 64 characters of a-z A-Z 0-9 . _ -, "
             f'and may end in "#ephemeral"'

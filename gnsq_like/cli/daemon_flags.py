@@ -14,7 +14,7 @@ from gnsq_like.cli.tool_options import Address, Decorator, Duration, Function, o
 #: The parameters for addresses: flag, short flags, port.
 ADDRESSES = {
     "nsqd_tcp_addresses": ("--nsqd-tcp-address", ("-d", "--nsqd"), 4150),
-    "nsqd_http_addresses": ("--nsqd-http-address", ("-d", "--nsqd"), 4151),
+    "nsqd_http_addresses": ("--nsqd-http-address", ("-d", "--nsqd-http"), 4151),
     "lookupd_http_addresses": ("--lookupd-http-address", ("-l", "--lookupd"), 4161),
 }
 #: The options of requests, by their names elsewhere.

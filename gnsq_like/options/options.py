@@ -7,7 +7,7 @@ maxima are nsqd's flags, and nsqd's own error is reported (docs/internals 1.3). 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from socket import gethostname
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -545,11 +545,15 @@ def option_names(cls: type) -> list[str]:
     return [option.name for option in fields(cls)]
 
 
-def make_options(cls: type[_T], given: Mapping[str, object]) -> _T:
-    """Make an options object of ``cls`` from keyword arguments. Raises InvalidOption, also for an unknown name."""
+def make_options(cls: type[_T], given: Mapping[str, object], others: Iterable[str] = ()) -> _T:
+    """Make an options object of ``cls`` from keyword arguments. Raises InvalidOption, also for an unknown name.
+
+    :param others: names that the caller takes itself, for the suggestion
+    """
     known = option_names(cls)
     for name in given:
         if name not in known:
             # The value may be that of a misspelt auth_secret.
-            raise InvalidOption(name, _HIDDEN, f"there is no such option{did_you_mean(name, known)}")
+            near = did_you_mean(name, [*known, *others])
+            raise InvalidOption(name, _HIDDEN, f"there is no such option{near}")
     return cls(**given)

@@ -48,6 +48,8 @@ else:
 
 logger = logging.getLogger(__name__)
 
+#: What a Producer takes beside its options.
+_ARGUMENTS = ("nsqd_tcp_addresses", "lookupd_http_addresses", "on_connect", "on_disconnect", "on_error", "on_auth")
 #: Seconds that closing takes at most after waiting for pending publishes: hooks get one.
 _CLOSE_GRACE = 2.0
 
@@ -158,7 +160,7 @@ class Producer(Generic[Body]):
         on_auth: Callable[[str, Authorized], object] | None = None,
         **options: Unpack[ProducerOptionsDict],
     ) -> None:
-        self.options: ProducerOptions = make_options(ProducerOptions, options)
+        self.options: ProducerOptions = make_options(ProducerOptions, options, _ARGUMENTS)
         self._addresses = parse_addresses(nsqd_tcp_addresses)
         self._lookupds = check_addresses(lookupd_http_addresses)
         if not self._addresses and not self._lookupds:

@@ -103,7 +103,10 @@ class Reader:
         **options: Unpack[ReaderOptionsDict],
     ) -> None:
         encode_channel(channel)
-        self.options: ReaderOptions = make_options(ReaderOptions, options)
+        if "batch" in options:  # as Flask's and Django's @reader take it
+            wanted = "a handler of lists is a Batch: Reader(topic, channel, Batch(handler, size=100))"
+            raise InvalidOption("batch", options["batch"], wanted)
+        self.options: ReaderOptions = make_options(ReaderOptions, options, _ARGUMENTS)
         topics = Topics(topic)
         #: The topic; several are joined by commas; the text of a pattern.
         self.topic: str = topics.text
@@ -365,3 +368,7 @@ class ReaderArguments(ReaderOptionsDict, total=False):
     on_timeout: Callable[[Message], object] | None
     on_giving_up: Callable[[Message], object] | None
     on_expired: Callable[[Message], object] | None
+
+
+#: What a Reader takes beside its options.
+_ARGUMENTS = ("topic", "channel", "handler", *ReaderArguments.__annotations__)

@@ -43,9 +43,9 @@ class Topics:
             if not isinstance(given.pattern, str):
                 raise InvalidOption("topic", given, "a pattern must be compiled from str")
             self.pattern = given
-        elif isinstance(given, str) or not isinstance(given, Iterable):
+        elif isinstance(given, str | bytes) or not isinstance(given, Iterable):
             encode_topic(given)
-            self.names = (given,)
+            self.names = (str(given),)
         else:
             self.names = tuple(dict.fromkeys(given))
             for name in self.names:

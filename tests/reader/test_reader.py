@@ -21,6 +21,7 @@ from gnsq_like.errors import (
     InvalidOption,
     NotRunning,
     NSQError,
+    UsageError,
 )
 from gnsq_like.options import ReaderOptionsDict
 from tests.support.daemons import KINDS, running_nsqd, wait_for
@@ -69,6 +70,22 @@ def test_what_is_wrong_is_said_at_once(arguments, error):
     } | arguments
     with pytest.raises(error):
         Reader(given.pop("topic"), given.pop("channel"), given.pop("handler"), **given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"topic": b"clicks"}, "invalid topic name b'clicks': it must be of type str, not bytes"),
+        ({"toopic": "clicks"}, "did you mean topic?"),
+        ({"on_conect": print}, "did you mean on_connect?"),
+        ({"batch": 500}, "batch=500: a handler of lists is a Batch"),
+    ],
+)
+def test_mistakes_are_answered_with_what_to_do(arguments: dict[str, Any], text: str) -> None:
+    given: dict[str, Any] = {"topic": "t", "nsqd_tcp_addresses": "127.0.0.1:1"} | arguments
+    with pytest.raises(UsageError) as caught:
+        Reader(given.pop("topic"), "c", print, **given)
+    assert text in str(caught.value)
 
 
 def test_an_option_with_a_typing_error_is_told_with_the_right_name():

@@ -70,7 +70,11 @@ def check_settings(**_: object) -> list[CheckMessage]:
         if conf.has_address(settings.reader):
             settings.make_reader("topic", "channel", None, {})
     except (UsageError, ImproperlyConfigured) as exc:
-        return [Error(_sentence(exc), hint="It is one of the settings in NSQ.", id="gnsq_like.E002")]
+        # An address is checked when a Reader or a Producer is made, and its error knows no key.
+        address = str(getattr(exc, "address", ""))
+        keys = [conf.LABEL.format(key) for key, value in given.items() if address and address in str(value)]
+        hint = f"Look at {' and '.join(keys)}." if keys else "It is one of the settings in NSQ."
+        return [Error(_sentence(exc), hint=hint, id="gnsq_like.E002")]
     return []
 
 
@@ -133,4 +137,4 @@ def _wrong_setting(exc: InvalidOption) -> Error:
 
 def _sentence(exc: Exception) -> str:
     text = str(exc)
-    return text if text.endswith(".") else f"{text}."
+    return text if text.endswith((".", "?")) else f"{text}."

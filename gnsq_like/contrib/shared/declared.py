@@ -26,6 +26,8 @@ _HOOKS = (
     *("on_giving_up", "on_expired", "on_finish", "on_requeue", "on_failure", "on_timeout"),
     *("on_connect", "on_disconnect", "on_error", "on_auth", "on_backoff"),
 )
+#: The arguments of a Batch beside the handler.
+_BATCH = ("size", "interval")
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,14 @@ class Declared:
         if self.batch is None:
             return handler
         from gnsq_like import Batch
+        from gnsq_like.errors import InvalidOption, did_you_mean
 
+        if not isinstance(self.batch, Mapping):
+            raise InvalidOption("batch", self.batch, 'it must be the arguments of a Batch, such as {"size": 100}')
+        for name in self.batch:
+            if name not in _BATCH:
+                near = did_you_mean(name, _BATCH)
+                raise InvalidOption("batch", self.batch, f"a Batch has no argument {name!r}{near}")
         return Batch(handler, **self.batch)
 
 

@@ -49,8 +49,8 @@ def test_right_settings_and_readers_pass():
         ({"STOP_TIMEOUT": -1}, 'NSQ["STOP_TIMEOUT"]: it must be seconds, 0 or more', "-1"),
         ({"RECORD": 3}, 'NSQ["RECORD"]: it must be of type bool', "3"),
         ({"SPAWN": "process"}, 'NSQ["SPAWN"]: it must be one of greenlet, thread', "'process'"),
-        ({"NSQD_TCP_ADDRESSES": "nowhere"}, "invalid address 'nowhere'", "NSQ"),
-        ({"LOOKUPD_HTTP_ADDRESSES": ["ftp://x"]}, "ftp://x", "NSQ"),
+        ({"NSQD_TCP_ADDRESSES": "nowhere"}, "invalid address 'nowhere'", 'Look at NSQ["NSQD_TCP_ADDRESSES"].'),
+        ({"LOOKUPD_HTTP_ADDRESSES": ["ftp://x"]}, "ftp://x", 'Look at NSQ["LOOKUPD_HTTP_ADDRESSES"].'),
         ({"PRODUCER_REPLICAS": 2}, 'invalid option NSQ["PRODUCER_REPLICAS"]=2', "NSQ"),
     ],
 )
@@ -92,10 +92,11 @@ def test_recording_needs_no_address():
     [
         (("two words", "mail"), {}, "invalid topic name 'two words'"),
         (("orders", ""), {}, "invalid channel name ''"),
-        (("orders", "mail"), {"max_in_fligth": 3}, "there is no such option; did you mean max_in_flight?"),
+        (("orders", "mail"), {"max_in_fligth": 3}, "there is no such option; did you mean max_in_flight?\n"),
         (("orders", "mail"), {"max_in_flight": "3"}, "it must be of type int"),
         (("orders", "mail"), {"batch": {"size": 0}}, "invalid option size=0"),
-        (("orders", "mail"), {"batch": {"sise": 1}}, "sise"),
+        (("orders", "mail"), {"batch": {"sise": 1}}, "a Batch has no argument 'sise'; did you mean size?"),
+        (("orders", "mail"), {"batch": 500}, "batch=500: it must be the arguments of a Batch"),
         (("orders", "mail"), {"nsqd_tcp_addresses": "nowhere"}, "invalid address 'nowhere'"),
     ],
 )
@@ -104,7 +105,7 @@ def test_a_wrong_reader(arguments, options, text):
     [(id_, msg, hint)] = found()
     assert id_ == "gnsq_like.E004"
     assert msg.startswith("Reader 'first': ")
-    assert text in msg
+    assert text in msg + "\n"
     assert f"{__name__}.declare.<locals>.handler" in hint
 
 

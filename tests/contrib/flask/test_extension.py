@@ -166,6 +166,10 @@ def test_a_wrong_declaration_is_an_error_at_once():
         nsq.reader("t", "c", max_inflight=3)(print)  # type: ignore[call-arg]
     with pytest.raises(InvalidOption, match="size"):
         nsq.reader("t", "c", batch={"size": 0})(print)
+    with pytest.raises(InvalidOption, match="a Batch has no argument 'sizes'; did you mean size"):
+        nsq.reader("t", "c", batch={"sizes": 5})(print)
+    with pytest.raises(InvalidOption, match="batch=500: it must be the arguments of a Batch"):
+        nsq.reader("t", "c", batch=500)(print)  # type: ignore[arg-type]
     nsq.reader("t", "c")(print)
     with pytest.raises(InvalidOption, match="already"):
         nsq.reader("t", "d")(print)
