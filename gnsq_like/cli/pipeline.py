@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -334,6 +335,8 @@ def _sentences() -> Iterator[None]:
     """Turn errors with a sentence into exit statuses; others are bugs, and keep their traceback."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # for the function of a transformation
+    # Nothing here uses pandas, but pyspark looks at it when it is imported.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     try:
         from gnsq_like.errors import NSQError, UsageError
         from gnsq_like.spark.pipeline.faults import PipelineFailed
