@@ -105,7 +105,7 @@ class Reader:
         encode_channel(channel)
         if "batch" in options:  # as Flask's and Django's @reader take it
             wanted = "a handler of lists is a Batch: Reader(topic, channel, Batch(handler, size=100))"
-            raise InvalidOption("batch", options["batch"], wanted)
+            raise InvalidOption("batch", dict(options)["batch"], wanted)
         self.options: ReaderOptions = make_options(ReaderOptions, options, _ARGUMENTS)
         topics = Topics(topic)
         #: The topic; several are joined by commas; the text of a pattern.
