@@ -31,13 +31,7 @@ from gnsq_like.contrib.django.publishing import producer, publish
 from gnsq_like.contrib.django.readers import Declared
 from gnsq_like.contrib.django.tasks import records
 from gnsq_like.contrib.django.tasks.calls import Call
-from gnsq_like.contrib.django.tasks.framework import (
-    BaseTaskBackend,
-    InvalidTask,
-    TaskResult,
-    TaskResultStatus,
-    signals,
-)
+from gnsq_like.contrib.django.tasks.framework import BaseTaskBackend, InvalidTask, signals
 from gnsq_like.errors import InvalidName, PublishError, did_you_mean
 from gnsq_like.options import ReaderOptions
 
@@ -64,7 +58,7 @@ class NSQBackend(BaseTaskBackend):
             if name not in _DEFAULTS:
                 hint = did_you_mean(name, _DEFAULTS, "{}")
                 raise ImproperlyConfigured(f"TASKS[{alias!r}]: there is no option {name!r}{hint}")
-        options = {**_DEFAULTS, **self.options}
+        options: dict[str, Any] = {**_DEFAULTS, **self.options}
         self.database: str = options["database"]
         self.max_defer = float(options["max_defer"])
         self._outbox = bool(options["outbox"])
@@ -93,20 +87,7 @@ class NSQBackend(BaseTaskBackend):
         :raises PublishError: as :func:`gnsq_like.contrib.django.publish`
         """
         self.validate_task(task)
-        result = TaskResult(
-            task=task,
-            id=get_random_string(32),
-            status=TaskResultStatus.READY,
-            enqueued_at=timezone.now(),
-            started_at=None,
-            finished_at=None,
-            last_attempted_at=None,
-            args=list(args),
-            kwargs=dict(kwargs),
-            backend=self.alias,
-            errors=[],
-            worker_ids=[],
-        )
+        result = records.new_result(task, get_random_string(32), timezone.now(), list(args), dict(kwargs), self.alias)
         call = Call(
             id=result.id,
             module_path=task.module_path,
@@ -135,21 +116,21 @@ class NSQBackend(BaseTaskBackend):
 
     def check(self, **_: object) -> list[checks.CheckMessage]:
         """Errors in OPTIONS."""
-        found: list[checks.CheckMessage] = []
-        if self._outbox and not _has_outbox():
-            text = f'TASKS[{self.alias!r}] has "outbox", but "gnsq_like.contrib.django.outbox" is not installed.'
-            found.append(checks.Error(text, hint="Add it to INSTALLED_APPS.", id="gnsq_like.tasks.E001"))
+        found: list[tuple[str, str]] = []
+        if self._outbox and not apps.is_installed("gnsq_like.contrib.django.outbox"):
+            found.append(
+                ('has "outbox", but "gnsq_like.contrib.django.outbox" is not installed', "Add it to INSTALLED_APPS.")
+            )
         if not self.queues and (not isinstance(self._topic, str) or "{queue}" in self._topic):
-            text = f"TASKS[{self.alias!r}] takes any queue, so its topics are unknown."
             hint = 'List QUEUES, or set OPTIONS = {"topic": "tasks"}.'
-            found.append(checks.Error(text, hint=hint, id="gnsq_like.tasks.E001"))
+            found.append(("takes any queue, so its topics are unknown", hint))
         for queue in self.queues:
             try:
                 self.topic_of(queue)
             except KeyError:
-                text = f"TASKS[{self.alias!r}] has no topic for queue {queue!r}."
-                found.append(checks.Error(text, hint="It is missing in OPTIONS.", id="gnsq_like.tasks.E001"))
-        return found
+                found.append((f"has no topic for queue {queue!r}", "It is missing in OPTIONS."))
+        name = f"TASKS[{self.alias!r}]"
+        return [checks.Error(f"{name} {text}.", hint=hint, id="gnsq_like.tasks.E001") for text, hint in found]
 
     # -- sending ------------------------------------------------------------------------------------
 
@@ -165,7 +146,7 @@ class NSQBackend(BaseTaskBackend):
                 self._send(call, result)
         except PublishError:
             if is_outermost:
-                records.forget(result.id, self.database)
+                records.rows(self.database).filter(pk=result.id).delete()
             raise
 
     def _send(self, call: Call, result: object) -> None:
@@ -198,15 +179,12 @@ class NSQBackend(BaseTaskBackend):
         worker = Worker(self, options.pop("on_giving_up", None))
         options["on_giving_up"] = worker.give_up
         prefix = "tasks" if self.alias == "default" else f"tasks.{self.alias}"
-        if not self.queues:
-            return [Declared(prefix, self.topic_of(""), self._channel, _handler(worker.run, prefix), None, options)]
         topics: dict[str, str] = {}
         for queue in sorted(self.queues):
-            topics.setdefault(self.topic_of(queue), queue)
+            topics.setdefault(self.topic_of(queue), f"{prefix}.{queue}")
         return [
             Declared(name, topic, self._channel, _handler(worker.run, name), None, options)
-            for topic, queue in topics.items()
-            for name in [f"{prefix}.{queue}"]
+            for topic, name in (topics or {self.topic_of(""): prefix}).items()
         ]
 
 
@@ -216,8 +194,3 @@ def _handler(run: Callable[[Any], None], name: str) -> Callable[[Any], None]:
 
     handler.__name__ = handler.__qualname__ = name
     return handler
-
-
-def _has_outbox() -> bool:
-    """Whether the project has an outbox."""
-    return bool(apps.is_installed("gnsq_like.contrib.django.outbox"))

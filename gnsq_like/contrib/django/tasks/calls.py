@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from types import NoneType
 from typing import Self
 
 from gnsq_like.errors import DecodeError
@@ -20,9 +21,9 @@ class Call:
     args: list[object]
     kwargs: dict[str, object]
     queue_name: str
-    #: Seconds since the epoch.
+    #: Seconds since the epoch; in JSON, ISO 8601.
     enqueued_at: float
-    #: Not before this, in seconds since the epoch.
+    #: Not before this, likewise.
     run_after: float | None
 
     def encode(self) -> bytes:
@@ -30,16 +31,8 @@ class Call:
 
         :raises TypeError, ValueError: if the arguments are not JSON
         """
-        members = {
-            "id": self.id,
-            "module_path": self.module_path,
-            "args": self.args,
-            "kwargs": self.kwargs,
-            "queue_name": self.queue_name,
-            "enqueued_at": _text(self.enqueued_at),
-            "run_after": None if self.run_after is None else _text(self.run_after),
-        }
-        return json.dumps(members, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        times = {name: None if (at := getattr(self, name)) is None else _text(at) for name in _TIMES}
+        return json.dumps(vars(self) | times, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
     @classmethod
     def decode(cls, body: bytes) -> Self:
@@ -49,32 +42,24 @@ class Call:
         """
         try:
             members = json.loads(body)
-            after = members["run_after"]
-            call = cls(
-                id=members["id"],
-                module_path=members["module_path"],
-                args=members["args"],
-                kwargs=members["kwargs"],
-                queue_name=members["queue_name"],
-                enqueued_at=datetime.fromisoformat(members["enqueued_at"]).timestamp(),
-                run_after=None if after is None else datetime.fromisoformat(after).timestamp(),
-            )
+            found = {each.name: members[each.name] for each in fields(cls)}
+            for name, kinds in _KINDS.items():
+                if not isinstance(found[name], kinds):
+                    raise TypeError(f"{name} is of the wrong type")
+            for name in _TIMES:
+                if found[name] is not None:
+                    found[name] = datetime.fromisoformat(found[name]).timestamp()
+            return cls(**found)
         except (ValueError, TypeError, KeyError) as exc:
             raise DecodeError("a task", body, repr(exc)) from exc
-        texts = (call.id, call.module_path, call.queue_name)
-        if not (all(isinstance(each, str) for each in texts) and isinstance(call.args, list)):
-            raise DecodeError("a task", body, "a member has the wrong type")
-        if not isinstance(call.kwargs, dict):
-            raise DecodeError("a task", body, "kwargs is no object")
-        return call
 
 
-def check_value(value: object) -> None:
-    """Check a task's return value, which has been through JSON already, for NaN and infinity, which are not JSON.
-
-    :raises ValueError: if it contains one
-    """
-    json.dumps(value, allow_nan=False)
+_TIMES = ("enqueued_at", "run_after")
+#: The types that the members have in JSON.
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("id", "module_path", "queue_name", "enqueued_at"), str),
+    **{"args": list, "kwargs": dict, "run_after": (str, NoneType)},
+}
 
 
 def _text(seconds: float) -> str:

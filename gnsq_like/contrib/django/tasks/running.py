@@ -7,6 +7,7 @@ not run again, which needs the table.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -22,12 +23,11 @@ from django.utils.module_loading import import_string
 
 from gnsq_like.contrib.django.publishing import producer
 from gnsq_like.contrib.django.tasks import records
-from gnsq_like.contrib.django.tasks.calls import Call, check_value
+from gnsq_like.contrib.django.tasks.calls import Call
 from gnsq_like.contrib.django.tasks.framework import (
     Task,
     TaskContext,
     TaskError,
-    TaskResult,
     TaskResultStatus,
     normalize_json,
     signals,
@@ -67,8 +67,7 @@ class Worker:
 
     def __init__(self, backend: Backend, on_giving_up: Callable[[Message], object] | None) -> None:
         self._backend = backend
-        self._on_giving_up = on_giving_up
-        self._has_table = records.has_table()
+        self._call_hook = on_giving_up or bool
 
     def run(self, message: Message) -> None:
         """Run the task of a message. May block, or switch."""
@@ -78,118 +77,84 @@ class Worker:
             # As a new message: requeueing would use up its attempts.
             producer().publish(message.topic, message.body, defer=min(wait, self._backend.max_defer))
             return
-        if self._has_table and records.is_finished(call.id, self._backend.database):
+        if records.is_finished(call.id, self._backend.database):
             return
         try:
-            task = self._task(call)
+            result = self._result(message, call)
         except Exception as exc:
             if not self._is_last(message):
                 raise
-            if self._has_table:
-                records.fail_unknown(call.id, [_error(exc)], self._backend.database)
-            message.failure = exc
+            records.fail_unknown(call.id, _error(exc), self._backend.database)
             self._call_hook(message)
             return
-        result = self._begin(message, call, task)
+        now = timezone.now()
+        records.change(result, status=TaskResultStatus.RUNNING, started_at=now, last_attempted_at=now)
+        result.worker_ids.append(records.WORKER_ID)
+        records.begin(result, self._backend.database)
+        signals.task_started.send(sender=type(self._backend), task_result=result)
         message.touch_until_answered()
         self._attempt(message, result)
 
     def give_up(self, message: Message) -> None:
-        """Called for a message that was delivered too often: workers died with it, it asked for one more try by
-        ``Requeue``, or it is no task."""
+        """Called instead of :meth:`run` for a message that was delivered too often: workers died with it, or it is no
+        task."""
         try:
             call = Call.decode(message.body)
         except DecodeError:
             # Raised, it would bring the message again and again.
             self._call_hook(message)
             return
-        if not (self._has_table and records.is_finished(call.id, self._backend.database)):
-            reason = f"given up at delivery {message.attempts}: {message.failure}"
+        if not records.is_finished(call.id, self._backend.database):
+            reason = f"given up after {message.attempts - 1} deliveries"
             error = TaskError(exception_class_path=f"{__name__}.GivenUpError", traceback=reason)
             try:
-                task = self._task(call)
+                result = self._result(message, call)
             except Exception:
-                if self._has_table:
-                    records.fail_unknown(call.id, [error], self._backend.database)
+                records.fail_unknown(call.id, error, self._backend.database)
             else:
-                result = self._result(message, call, task)
-                if self._has_table:
-                    records.begin(result, self._backend.database)
+                records.begin(result, self._backend.database)
                 result.errors.append(error)
                 self._finish(result, TaskResultStatus.FAILED)
         self._call_hook(message)
 
-    def _task(self, call: Call) -> object:
+    def _result(self, message: Message, call: Call) -> Any:
+        """The result as far as the message has it; raises what importing the task raises."""
         task = import_string(call.module_path)
         if not isinstance(task, Task):
             raise TypeError(f"{call.module_path} is no task")
-        return task.using(queue_name=call.queue_name, backend=self._backend.alias)
-
-    def _result(self, message: Message, call: Call, task: object) -> Any:
-        """The result as far as the message has it."""
-        return TaskResult(
-            task=task,
-            id=call.id,
-            status=TaskResultStatus.READY,
-            enqueued_at=_moment(call.enqueued_at),
-            started_at=None,
-            finished_at=None,
-            last_attempted_at=None,
-            args=call.args,
-            kwargs=call.kwargs,
-            backend=self._backend.alias,
-            errors=[],
-            # Without the table, only how many there were is known.
-            worker_ids=[""] * (message.attempts - 1),
-        )
-
-    def _begin(self, message: Message, call: Call, task: object) -> object:
-        result = self._result(message, call, task)
-        now = timezone.now()
-        records.change(result, status=TaskResultStatus.RUNNING, started_at=now, last_attempted_at=now)
-        result.worker_ids.append(records.WORKER_ID)
-        if self._has_table:
-            records.begin(result, self._backend.database)
-        signals.task_started.send(sender=type(self._backend), task_result=result)
+        task = task.using(queue_name=call.queue_name, backend=self._backend.alias)
+        moment = datetime.fromtimestamp(call.enqueued_at, UTC)
+        enqueued_at = moment if settings.USE_TZ else timezone.make_naive(moment)
+        result = records.new_result(task, call.id, enqueued_at, call.args, call.kwargs, self._backend.alias)
+        # Without the table, only how many there were is known.
+        result.worker_ids.extend([""] * (message.attempts - 1))
         return result
 
     def _attempt(self, message: Message, result: Any) -> None:
         try:
             value = normalize_json(_called(result))
-            check_value(value)
-        except Requeue:
-            records.change(result, status=TaskResultStatus.READY)
-            self._save(result)
-            raise
+            json.dumps(value, allow_nan=False)  # NaN and infinity are not JSON
         except Exception as exc:
-            result.errors.append(_error(exc))
-            if not self._is_last(message):
+            is_requeue = isinstance(exc, Requeue)
+            if not is_requeue:
+                result.errors.append(_error(exc))
+            if is_requeue or not self._is_last(message):
                 records.change(result, status=TaskResultStatus.READY)
-                self._save(result)
+                records.save(result, self._backend.database)
                 raise
             self._finish(result, TaskResultStatus.FAILED)
-            message.failure = exc
             self._call_hook(message)
         else:
             records.change(result, _return_value=value)
             self._finish(result, TaskResultStatus.SUCCESSFUL)
 
     def _is_last(self, message: Message) -> bool:
-        limit = self._backend.max_attempts
-        return 0 < limit <= message.attempts
-
-    def _save(self, result: object) -> None:
-        if self._has_table:
-            records.save(result, self._backend.database)
+        return 0 < self._backend.max_attempts <= message.attempts
 
     def _finish(self, result: object, status: object) -> None:
         records.change(result, status=status, finished_at=timezone.now())
-        self._save(result)
+        records.save(result, self._backend.database)
         signals.task_finished.send(sender=type(self._backend), task_result=result)
-
-    def _call_hook(self, message: Message) -> None:
-        if self._on_giving_up is not None:
-            self._on_giving_up(message)
 
 
 def _called(result: Any) -> object:
@@ -235,8 +200,3 @@ def _error(exc: BaseException) -> object:
     kind = type(exc)
     path = f"{kind.__module__}.{kind.__qualname__}"
     return TaskError(exception_class_path=path, traceback="".join(format_exception(exc)))
-
-
-def _moment(seconds: float) -> datetime:
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return moment if settings.USE_TZ else timezone.make_naive(moment)

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -26,7 +25,6 @@ from gnsq_like import NsqdHTTPClient, Producer, ReaderGroup, Requeue
 from gnsq_like.contrib.django import make_readers, readers, testing
 from gnsq_like.contrib.django.outbox import relaying
 from gnsq_like.contrib.django.readers import declared
-from gnsq_like.contrib.django.tasks import records
 from gnsq_like.contrib.django.tasks.calls import Call
 from gnsq_like.contrib.django.tasks.framework import (
     InvalidTask,
@@ -459,14 +457,15 @@ def test_old_results_are_deleted(using: str, capsys: pytest.CaptureFixture[str])
         TaskRecord.objects.using(using).create(
             id=f"{status}-{days}", module_path="m", backend="default", status=status, enqueued_at=at, finished_at=ended
         )
-    with patch.object(records, "_PRUNED_AT_ONCE", 2):
-        call_command("nsq_prune_tasks", "--failed-days", "50", "--database", using)
+    old = {"module_path": "m", "status": "SUCCESSFUL", "enqueued_at": at, "finished_at": at}
+    TaskRecord.objects.using(using).bulk_create(TaskRecord(id=str(number), **old) for number in range(1000))
+    call_command("nsq_prune_tasks", "--failed-days", "50", "--database", using)
     left = TaskRecord.objects.using(using).filter(finished_at__isnull=False).values_list("id", flat=True)
     assert sorted(left) == ["FAILED-1", "FAILED-10", "SUCCESSFUL-1"]
     assert TaskRecord.objects.using(using).count() == 9
     call_command("nsq_prune_tasks", "--days", "0", "--database", using)
     assert TaskRecord.objects.using(using).count() == 6
-    assert capsys.readouterr().out == "Deleted 3\nDeleted 3\n"
+    assert capsys.readouterr().out == "Deleted 1003\nDeleted 3\n"
     for wrong in (["--days", "-1", "--database", using], ["--database", "nowhere"]):
         with pytest.raises(CommandError):
             call_command("nsq_prune_tasks", *wrong)

@@ -6,9 +6,13 @@ from datetime import timedelta
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.models import Q
 from django.utils import timezone
 
 from gnsq_like.contrib.django.tasks import records
+
+#: Rows of one statement, which SQLite limits.
+_AT_ONCE = 500
 
 
 class Command(BaseCommand):
@@ -31,6 +35,11 @@ class Command(BaseCommand):
         failed = days if failed_days is None else failed_days
         if min(days, failed) < 0:
             raise CommandError("Days are 0 or more.")
-        now = timezone.now()
-        count = records.prune(now - timedelta(days=days), now - timedelta(days=failed), database)
+        now, count = timezone.now(), 0
+        old = Q(status="SUCCESSFUL", finished_at__lt=now - timedelta(days=days))
+        old |= Q(status="FAILED", finished_at__lt=now - timedelta(days=failed))
+        rows = records.rows(database)
+        # A few at a time: a worker that writes meanwhile does not wait long.
+        while found := list(rows.filter(old).values_list("pk", flat=True)[:_AT_ONCE]):
+            count += rows.filter(pk__in=found).delete()[0]
         self.stdout.write(f"Deleted {count}")
