@@ -40,6 +40,9 @@ RUNS ?= 1000000
 TARGETS ?=
 MUTANTS ?=
 
+# What runs says so every ten seconds, by this name.
+export GNSQ_LIKE_TARGET = $(MAKECMDGOALS)
+
 # Tests start hundreds of processes: without bytecode, each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -16,6 +16,7 @@ from tests.support.summary import (
     leave_out,
     pytest_ignore_collect,
     pytest_sessionfinish,
+    pytest_sessionstart,
     pytest_terminal_summary,
     pytest_testnodedown,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "pytest_runtest_protocol",
     "pytest_runtest_teardown",
     "pytest_sessionfinish",
+    "pytest_sessionstart",
     "pytest_terminal_summary",
     "pytest_testnodedown",
     "pytest_timeout_set_timer",

@@ -18,6 +18,7 @@ from tests.simulation.forked import Outcome, run_forked, run_many
 from tests.simulation.run import Report, run_scenario
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import patch
+from tests.support.progress import Progress
 
 #: Seconds of the processor for a virtual hour, at most, and for the least run.
 _LIMIT, _LEAST_LIMIT = 600.0, 30.0
@@ -108,7 +109,9 @@ def _run_many(seeds: range, seconds: float, processes: int) -> int:
     start, virtual, cpu, failed = time.monotonic(), 0.0, 0.0, 0
     messages: Counter[str] = Counter()
     tally: Counter[str] = Counter()
+    progress = Progress(lambda line: print(line, flush=True))
     for report in reports(seeds, seconds, processes):
+        progress.done(len(seeds))
         virtual += report.virtual_seconds
         cpu += report.cpu_seconds
         messages.update(report.messages)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.progress import Progress
+
 #: Marks of tests that run only when asked for, by -m with the mark's name or by the test's own name, and the target of
 #: make that asks for them. One that is marked ``sample`` runs anyway.
 ON_REQUEST = {
@@ -51,6 +53,27 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
     config.stash[_left_out] = Counter(left_out.values())
+
+
+class _Reports:
+    """A plugin in the process that prints: a line on the progress now and then."""
+
+    def __init__(self, session: pytest.Session) -> None:
+        self._session = session
+        self._progress = Progress(self._say)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "teardown":
+            self._progress.done(self._session.testscollected)
+
+    def _say(self, line: str) -> None:
+        reporter: Any = self._session.config.pluginmanager.get_plugin("terminalreporter")
+        reporter.write(f"\n{line}\n")  # between the dots
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(_Reports(session))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
