@@ -6,8 +6,10 @@ Two attempts of a task are two greenlets; a test holds one of them at a point of
 from __future__ import annotations
 
 import errno
+import os
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from gevent.event import Event
 pytest.importorskip("pyarrow")
 
 from gnsq_like.errors import ConnectionFailed
+from gnsq_like.spark.pipeline.faults import sentence
 from gnsq_like.spark.source.batch import BatchReceiver
 from gnsq_like.spark.source.executor import StreamReceiver, read_part
 from gnsq_like.spark.staging.offsets import Part, TopicChannel
@@ -25,6 +28,7 @@ from gnsq_like.spark.staging.staging_log import StagingLog, base_of, staged_part
 from gnsq_like.spark.staging.store import Fenced, PosixStore, Store, open_store
 from tests.support import certificates
 from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.files import files_no_larger_than
 from tests.support.spark_engine import PATIENT, Engine, once, publish, source_options
 from tests.support.spark_points import Reached, WatchedStore, watched_connection
 
@@ -235,6 +239,41 @@ def test_a_store_that_fails_loses_and_doubles_nothing(nsqd: Running, tmp_path: P
     rows = query.rows_of(part)
     assert rows == query.rows_of(part)
     assert sorted(rows + query.rest(end), key=int) == [str(number) for number in range(300)]
+
+
+@contextmanager
+def forbidden(directory: Path) -> Iterator[None]:
+    """Nobody may look into the directory, not even if the tests run as root."""
+    is_root, mode = os.geteuid() == 0, directory.stat().st_mode
+    directory.chmod(0)
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+        directory.chmod(mode)
+
+
+@pytest.mark.parametrize("what", ["full", "forbidden"])
+def test_a_stage_that_takes_nothing_is_named_and_loses_nothing(nsqd: Running, tmp_path: Path, what: str) -> None:
+    query = Query(nsqd, tmp_path, f"takes-nothing-{what}", 300, max_messages=200, msg_timeout=30)
+    end, [part] = query.plan()
+    rows = query.rows_of(part)  # with all that is imported for it
+    start, (end, [part]) = end, query.plan(end)
+    query.driver.commit(start)
+    stage = tmp_path / "stage"
+    with (
+        pytest.raises(OSError, match=str(stage)) as raised,
+        files_no_larger_than(500) if what == "full" else forbidden(stage),
+    ):
+        query.receiver(part).run()
+    said = {"full": "a file is larger than the system allows", "forbidden": "permission denied"}[what]
+    assert sentence(raised.value, "/elsewhere").startswith(f"{said} ")
+    assert str(stage) in sentence(raised.value, "/elsewhere")
+    wait_for(lambda: query.in_flight() == 0, "all messages are back")
+    assert sorted(rows + query.rows_of(part) + query.rest(end), key=int) == [str(number) for number in range(300)]
 
 
 def test_a_part_that_is_complete_needs_no_confirmation(nsqd: Running, tmp_path: Path) -> None:
