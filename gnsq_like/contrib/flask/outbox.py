@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gnsq_like.contrib.shared.extras import missing
 from gnsq_like.contrib.shared.outbox.relay import Relay
 from gnsq_like.contrib.shared.outbox.rows import MAX_KEY_CHARS, NewRows
+from gnsq_like.contrib.shared.outbox.store import SQLStore
 from gnsq_like.contrib.shared.outbox.waking import CHANNEL, wake_all
 
 try:
@@ -55,7 +56,7 @@ try:
 except ModuleNotFoundError as exc:
     raise missing(exc, distribution="sqlalchemy") from exc
 
-from gnsq_like.contrib.flask.outbox_store import SQLAlchemyStore, now
+from gnsq_like.contrib.flask.outbox_database import SQLAlchemyDatabase, now
 
 if TYPE_CHECKING:
     from gnsq_like import Producer
@@ -224,7 +225,7 @@ class Outbox:
     def _make_relay(self, producer: Producer[Any], keep: float, poll_interval: float) -> Relay:
         """In a context of the application."""
         engine: Any = self._session().get_bind(clause=self.messages)
-        store = SQLAlchemyStore(engine.engine, self.messages, keep)
+        store = SQLStore(SQLAlchemyDatabase(engine.engine, self.messages), keep)
         return Relay(store, producer, poll_interval=poll_interval, name=self._name)
 
 

@@ -8,6 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 from gnsq_like.contrib.django import conf
 from gnsq_like.contrib.django.publishing import producer
 from gnsq_like.contrib.shared.outbox.relay import Relay
+from gnsq_like.contrib.shared.outbox.store import SQLStore
 
 #: The relays that were made in this process, for ``healthz``.
 made: list[Relay] = []
@@ -20,10 +21,10 @@ def make_relay(using: str = "default") -> Relay:
     """
     if not apps.is_installed("gnsq_like.contrib.django.outbox"):
         raise ImproperlyConfigured('add "gnsq_like.contrib.django.outbox" to INSTALLED_APPS, and migrate')
-    from gnsq_like.contrib.django.outbox.store import DjangoStore
+    from gnsq_like.contrib.django.outbox.store import DjangoDatabase
 
     own = conf.settings().own
-    store = DjangoStore(using, float(own["OUTBOX_KEEP"]))
+    store = SQLStore(DjangoDatabase(using), float(own["OUTBOX_KEEP"]))
     relay = Relay(store, producer(), poll_interval=float(own["OUTBOX_POLL_INTERVAL"]), name=using)
     made[:] = [relay]
     if (metrics := conf.metrics()) is not None:

@@ -16,6 +16,7 @@ order; consumers get the number in the message (``envelope.py``).
 ``rows.py``           A row as the relay sees it; shards; the checks of a new row
 ``envelope.py``       id, key and sequence number around a body; for consumers ``Event``
 ``relay.py``          The relay: finds, publishes, marks, prunes. Knows the database by ``Store`` only
+``store.py``          The store, in SQL; a framework hands its database over
 ``waking.py``         Waiting for a commit, in this process or, on PostgreSQL, in any
 ``file_lock.py``      One relay for a database that is a file
 ====================  ==================================================================================================

@@ -21,11 +21,12 @@ from gnsq_like.contrib.cloudevents import unpack
 from gnsq_like.contrib.django import publish
 from gnsq_like.contrib.django.outbox import relaying
 from gnsq_like.contrib.django.outbox.models import OutboxMessage
-from gnsq_like.contrib.django.outbox.store import DjangoStore
+from gnsq_like.contrib.django.outbox.store import DjangoDatabase
 from gnsq_like.contrib.django.testing import recording
 from gnsq_like.contrib.opentelemetry import Tracing
 from gnsq_like.contrib.outbox import Event
 from gnsq_like.contrib.shared.outbox.rows import Skipped
+from gnsq_like.contrib.shared.outbox.store import SQLStore
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption
 from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support.daemons import wait_for
@@ -140,5 +141,8 @@ def test_unpublished_rows_are_found_by_an_index(request: pytest.FixtureRequest, 
         )
         with connections[alias].cursor() as cursor:
             cursor.execute("ANALYZE")
-        claim = DjangoStore(alias, 0.0)._due(3, 200, Skipped())
-        assert "nsq_outbox_unpublished" in claim.explain()
+        statement, parameters = SQLStore(DjangoDatabase(alias), 0.0).due(3, 200, Skipped())
+        explain = "EXPLAIN QUERY PLAN" if vendor == "sqlite" else "EXPLAIN"
+        with connections[alias].cursor() as cursor:
+            cursor.execute(f"{explain} {statement}", parameters)
+            assert "nsq_outbox_unpublished" in str(cursor.fetchall())

@@ -22,13 +22,14 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 from gnsq_like.contrib import django as contrib_django
 from gnsq_like.contrib.django.outbox import relaying
 from gnsq_like.contrib.django.outbox.models import OutboxMessage
-from gnsq_like.contrib.django.outbox.store import DjangoStore
+from gnsq_like.contrib.django.outbox.store import DjangoDatabase
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.contrib.flask.outbox import Outbox
-from gnsq_like.contrib.flask.outbox_store import SQLAlchemyStore
+from gnsq_like.contrib.flask.outbox_database import SQLAlchemyDatabase
 from gnsq_like.contrib.outbox import Event
 from gnsq_like.contrib.shared.outbox.relay import Relay, RelayThread, Store
 from gnsq_like.contrib.shared.outbox.rows import NO_KEY, Skipped, shard_of
+from gnsq_like.contrib.shared.outbox.store import SQLStore
 from gnsq_like.errors import InvalidBody
 from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support.daemons import wait_for
@@ -104,7 +105,7 @@ class DjangoSite:
         return relaying.make_relay(self._using)
 
     def store(self, keep: float = 3600.0) -> Store:
-        return DjangoStore(self._using, keep)
+        return SQLStore(DjangoDatabase(self._using), keep)
 
 
 class FlaskSite:
@@ -156,7 +157,7 @@ class FlaskSite:
         return self.nsq.make_relay(self._app)
 
     def store(self, keep: float = 3600.0) -> Store:
-        return SQLAlchemyStore(self.engine, self._outbox.messages, keep)
+        return SQLStore(SQLAlchemyDatabase(self.engine, self._outbox.messages), keep)
 
     def close(self) -> None:
         self.close_connection()
