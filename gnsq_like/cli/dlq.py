@@ -133,7 +133,7 @@ def replay_letters(topic: str, destination: str | None, **arguments: Any) -> Non
 
     if destination is not None:
         check_name("topic", destination)
-    _change("replayed", lambda queue, message: queue.replay(message, destination), **arguments)
+    _change("replayed", lambda queue, name: queue.replay(name, destination), **arguments)
 
 
 @dlq.command("drop", cls=ToolCommand)
@@ -149,7 +149,7 @@ def drop_letters(topic: str, ids: tuple[str, ...], yes: bool, **arguments: Any) 
         which += f" whose reason matches {arguments['matching'].pattern!r}"
     if ids or arguments["everything"]:
         confirm(f"Drop {which} of topic {topic}?", yes)
-    _change("dropped", lambda queue, message: queue.drop(message), ids=ids, **arguments)
+    _change("dropped", lambda queue, name: queue.drop(name), ids=ids, **arguments)
 
 
 # -- the work ------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def _read(
 
 def _change(
     done: str,
-    change: Callable[[DeadLetterQueue, Message], object],
+    change: Callable[[DeadLetterQueue, str], object],
     *,
     ids: tuple[str, ...],
     everything: bool,
@@ -204,6 +204,7 @@ def _change(
 ) -> None:
     """Replay or drop; prints how many, also if a signal comes."""
     from gnsq_like.errors import NSQError
+    from gnsq_like.tools.dead_letters import name_of
 
     if bool(ids) == everything:
         raise click.UsageError("give IDs, or --all")
@@ -218,7 +219,7 @@ def _change(
                 if not wanted.has(message):
                     continue
                 try:
-                    change(queue, message)
+                    change(queue, name_of(message))
                     changed += 1
                 except NSQError as exc:
                     text = one_line(exc)
@@ -254,7 +255,7 @@ class _Wanted:
         self._matching = matching
 
     def has(self, message: Message) -> bool:
-        from gnsq_like.tools.held_letters import name_of, read_letter
+        from gnsq_like.tools.dead_letters import name_of, read_letter
 
         if self._ids:
             named = self._ids & {message.id, name_of(message)}
@@ -278,7 +279,7 @@ class _Wanted:
 
 
 def _as_dict(message: Message) -> dict[str, object]:
-    from gnsq_like.tools.held_letters import read_letter
+    from gnsq_like.tools.dead_letters import read_letter
 
     letter = read_letter(message)
     body = letter.body if letter else message.body

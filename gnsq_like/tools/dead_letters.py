@@ -1,7 +1,10 @@
-"""What a topic of dead letters holds, read, replayed or dropped on all nsqds that have it: ``gnsq-like dlq``.
+"""What a topic of dead letters holds, read, replayed or dropped on all its nsqds, by ``gnsq-like dlq`` and the admin.
 
-Reading takes letters in flight. As many are read as there are at the beginning, because what is replayed may fail and
-come back. The nsqds' own counts say when all have come: nothing here waits for a time in which nothing happens.
+Reading takes letters in flight from a durable channel. Nothing is finished before the user says so: a letter that is
+neither replayed nor dropped is given back, and after a crash nsqd delivers it again.
+
+As many are read as there are at the beginning, because what is replayed may fail and come back. The nsqds' own counts
+say when all have come: nothing here waits for a time in which nothing happens.
 """
 
 from __future__ import annotations
@@ -18,8 +21,14 @@ from gnsq_like.cluster.counting import TopicCount, count_topic
 from gnsq_like.cluster.daemons import Daemons
 from gnsq_like.cluster.figures import TopicFigures, read_topics
 from gnsq_like.cluster.rounds import NotFound, Unreachable
-from gnsq_like.errors import NSQError
-from gnsq_like.tools.held_letters import CHANNEL, READER_OPTIONS, HeldLetters, name_of
+from gnsq_like.deadletter import DeadLetter, open_envelope
+from gnsq_like.errors import NSQError, UsageError
+
+#: The channel; a topic without any gives its backlog to it.
+CHANNEL = "dead-letters"
+#: Options of a Reader that holds letters: as often as it takes, and without pauses.
+READER_OPTIONS: Mapping[str, object] = {"max_attempts": 0, "max_backoff_duration": 0}
+
 
 #: Letters of an nsqd that may be in flight at once: its default max-rdy-count.
 MOST_IN_FLIGHT = 2500
@@ -28,6 +37,27 @@ _POLL_SECONDS = 0.1
 _STOP_TIMEOUT = 5.0
 #: nsqd refuses what is too large for it.
 _ANY_SIZE = 2**31 - 1
+
+
+class CannotReplay(NSQError):
+    """A letter that is not held any more, or cannot be published again; the text is for the user."""
+
+
+def read_letter(message: Message) -> DeadLetter | None:
+    """The envelope in a message; None if it is none."""
+    try:
+        letter = open_envelope(message.body)
+    except UsageError:
+        return None
+    texts = (letter.topic, letter.channel, letter.reason, letter.error_type, letter.error_text, letter.error_place)
+    numbers = (letter.attempts, letter.timestamp_ns, letter.given_up_ns)
+    is_one = all(isinstance(each, str) for each in texts) and all(isinstance(each, int) for each in numbers)
+    return letter if is_one else None  # anybody may have published it
+
+
+def name_of(message: Message) -> str:
+    """A letter's name: ids alone collide between nsqds."""
+    return f"{message.nsqd_address}/{message.id}"
 
 
 class ChannelUnclear(NSQError):
@@ -155,7 +185,9 @@ class DeadLetterQueue:
         self.elsewhere = found.in_flight_count + found.deferred_count if found else 0
         #: Letters that can be read now.
         self.depth = 0
-        self._held = HeldLetters()
+        #: Those that have come and are neither replayed nor dropped, by name.
+        self.held: dict[str, Message] = {}
+        self._is_over = False
         self._came: Queue[Message] = Queue()
         self._producers: dict[str, Producer] = {}
         self._places = self._find_places(counted, most)
@@ -186,15 +218,31 @@ class DeadLetterQueue:
         """Give back what was neither replayed nor dropped, and close. May switch."""
         for place in self._places:
             place.reader.pause()  # or nsqd would deliver at once what is given back
-        self._held.release()
+        self._is_over = True
+        for message in self.held.values():
+            message.requeue(delay=0, backoff=False)
+        self.held.clear()
         closing = [gevent.spawn(place.reader.stop, _STOP_TIMEOUT) for place in self._places]
         closing += [gevent.spawn(producer.close, _STOP_TIMEOUT) for producer in self._producers.values()]
         gevent.joinall(closing)
 
     def came(self, message: Message) -> None:
-        """A letter has come. Never switches."""
-        self._held.hold(message)
+        """A letter has come; nsqd's max-msg-timeout limits for how long it is held. Never switches."""
+        if self._is_over:
+            message.requeue(delay=0, backoff=False)
+            return
+        self._hold(message)
         self._came.put(message)
+
+    def _hold(self, message: Message) -> None:
+        message.enable_async()
+        message.touch_until_answered()
+        self.held[name_of(message)] = message
+
+    @property
+    def problems(self) -> list[str]:
+        """Why some nsqds' letters cannot be read."""
+        return [f"{place.http_address}: {place.error}" for place in self._places if place.error is not None]
 
     def letters(self) -> Iterator[Message]:
         """Each letter as it comes; afterwards it may be replayed or dropped. May switch.
@@ -224,19 +272,43 @@ class DeadLetterQueue:
         """Letters that did not come: too many are held, the channel is paused, or another consumer has them."""
         return sum(place.expected - place.received for place in self._places if place.error is None)
 
-    def replay(self, message: Message, topic: str | None = None) -> str:
+    def replay(self, name: str, topic: str | None = None) -> str:
         """Publish a letter, then finish it; returns the topic. May switch.
 
+        If it cannot be published, it is held again.
+
         :param topic: where to; None for the topic that it came from
-        :raises CannotReplay: it is no envelope and there is no topic, or the topic is the one it came from
+        :raises CannotReplay: it is not held, it is no envelope and there is no topic, or the topic is this one
         :raises NotFound: no nsqd has the topic
         :raises PublishError: it was not confirmed
         """
-        return self._held.replay(name_of(message), self._publish, topic)
+        message = self._take(name)  # taken out, so that two clicks do not publish it twice
+        try:
+            found = read_letter(message)
+            if topic is None and found is None:
+                raise CannotReplay("it is no envelope, so nobody knows where it came from")
+            to = topic or (found.topic if found else "")
+            if to == message.topic:
+                raise CannotReplay("it came from this topic itself")
+            self._publish(to, found.body if found else message.body)
+        except BaseException:
+            if self._is_over:
+                message.requeue(delay=0, backoff=False)
+            else:
+                self._hold(message)
+            raise
+        message.finish()
+        return to
 
-    def drop(self, message: Message) -> None:
-        """Finish a letter. Never switches."""
-        self._held.drop(name_of(message))
+    def drop(self, name: str) -> None:
+        """Finish a letter. Never switches. Raises CannotReplay."""
+        self._take(name).finish()
+
+    def _take(self, name: str) -> Message:
+        message = self.held.pop(name, None)
+        if message is None:
+            raise CannotReplay("the letter is not held any more; read again")
+        return message
 
     def _publish(self, topic: str, body: bytes) -> None:
         producer = self._producers.get(topic)

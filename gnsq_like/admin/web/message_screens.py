@@ -15,7 +15,7 @@ from gnsq_like.admin.web.screens import Screens
 from gnsq_like.admin.web.site import Site
 from gnsq_like.admin.web.words import body
 from gnsq_like.errors import NSQError
-from gnsq_like.tools.held_letters import CHANNEL, read_letter
+from gnsq_like.tools.dead_letters import CHANNEL, read_letter
 
 
 class MessageScreens:
@@ -82,7 +82,7 @@ class MessageScreens:
     def _letters_page(self, view: View, topic: str) -> Page:
         session = self._site.letters.find(view.cluster.name, topic)
         letters: list[dict[str, object]] = []
-        for name, message in list(session.held.items()) if session else []:
+        for name, message in list(session.queue.held.items()) if session else []:
             found = read_letter(message)
             letters.append(
                 {
@@ -108,7 +108,7 @@ class MessageScreens:
                 for words in (("list", topic), ("replay", topic, "--all"), ("drop", topic, "--all"))
             ],
         }
-        problems = list(dict.fromkeys(session.problems)) if session else []
+        problems = session.queue.problems if session else []
         return Page("letters.html", f"Dead letters of {topic}", values, problems)
 
     def _change_letters(self, topic: str) -> AnyResponse:
