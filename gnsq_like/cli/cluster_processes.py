@@ -12,7 +12,9 @@ from typing import Self
 
 import gevent
 
-from gnsq_like import LookupdClient, NsqdHTTPClient
+from gnsq_like import LookupdClient, NsqdNode
+from gnsq_like.cluster.daemons import Daemons
+from gnsq_like.cluster.operations import operate
 from gnsq_like.errors import HTTPError
 from gnsq_like.server.daemon_process import DaemonFailed, DaemonProcess
 
@@ -74,27 +76,28 @@ class ClusterProcesses:
             arguments += [*_addresses(self._nsqd_port, number), *self._nsqd_flags]
             self.nsqds.append(DaemonProcess(f"nsqd {number}", ["nsqd", *arguments]))
         self._start(self.nsqds)
-        for lookupd in self.lookupds:
-            # A Reader that asks it at once is not sent away.
-            with LookupdClient(lookupd.http_address) as client:
-                self.wait_until(lambda: len(client.nodes()) >= len(self.nsqds), f"{lookupd.name} did not hear of")
+        self._wait_until_known(LookupdClient.nodes)  # a Reader that asks at once is not sent away
 
     def create_channels(self, topic: str, *channels: str) -> None:
         """Make a topic and channels on all nsqds, and wait until the nsqlookupds name all of them for it. May switch.
 
         :raises DaemonFailed: they do not
         """
-        for daemon in self.nsqds:
-            with NsqdHTTPClient(daemon.http_address) as nsqd:
-                nsqd.create_topic(topic)
-                for channel in channels:
-                    nsqd.create_channel(topic, channel)
-        for daemon in self.lookupds:
-            with LookupdClient(daemon.http_address) as lookupd:
-                self.wait_until(
-                    lambda: len(lookupd.lookup(topic, missing_ok=True).producers) == len(self.nsqds),
-                    f"{daemon.name} did not hear of",
-                )
+        with Daemons([nsqd.http_address for nsqd in self.nsqds]) as daemons:
+            for channel in channels:
+                for failure in operate(daemons, "create", topic, channel).failures:
+                    raise failure
+        self._wait_until_known(lambda client: client.lookup(topic, missing_ok=True).producers)
+
+    def _wait_until_known(self, nodes: Callable[[LookupdClient], Sequence[NsqdNode]]) -> None:
+        """Wait until each nsqlookupd gives all nsqds in answer to this question. May switch."""
+        with Daemons((), [lookupd.http_address for lookupd in self.lookupds]) as daemons:
+
+            def are_known() -> bool:
+                found = daemons.ask_lookupds(nodes).answers.values()
+                return [len(each) for each in found] == [len(self.nsqds)] * len(self.lookupds)
+
+            self.wait_until(are_known, "the nsqlookupds did not hear of")
 
     def wait_until(self, condition: Callable[[], bool], otherwise: str) -> None:
         """Wait until something is true of all nsqds; an HTTPError means not yet. May switch.

@@ -25,14 +25,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
+from gnsq_like import Message, Producer, Reader
 from gnsq_like.cli.admin_beside import admin_beside
 from gnsq_like.cli.cluster_processes import ClusterProcesses
 from gnsq_like.cli.confirm import plural
 from gnsq_like.cli.numbered_messages import Tally, Verdict, body_of, number_of
 from gnsq_like.cli.screen import Layout, View
+from gnsq_like.cluster.daemons import Daemons
 from gnsq_like.cluster.figures import read_topics
-from gnsq_like.errors import HTTPError, NotRunning, PublishError
+from gnsq_like.errors import NotRunning, PublishError
 from gnsq_like.server.daemon_process import DaemonProcess
 
 #: Columns from which on the table has its bars.
@@ -320,12 +321,14 @@ class Demo:
         """How many messages the nsqds still hold; None if one of them does not answer. May switch."""
         waiting = {channel.name: 0 for channel in self._channels}
         backlog = left = 0
-        for daemon in self._cluster.running_nsqds:
-            try:
-                with NsqdHTTPClient(daemon.http_address) as nsqd:
-                    topics = read_topics(nsqd.stats(TOPIC, include_clients=False, include_mem=False))
-            except HTTPError:
-                return None
+        with Daemons() as daemons:
+            found = daemons.ask_nsqds(
+                [daemon.http_address for daemon in self._cluster.running_nsqds],
+                lambda nsqd: read_topics(nsqd.stats(TOPIC, include_clients=False, include_mem=False)),
+            )
+        if found.failures:
+            return None
+        for topics in found.answers.values():
             for topic in topics:
                 # Other channels do not count: nsq_tail makes one, for example.
                 ours = [channel for channel in topic.channels if channel.channel_name in waiting]

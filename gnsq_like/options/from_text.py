@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from types import NoneType
+from typing import TypeVar, cast
 
 from gnsq_like.errors import UsageError
+
+_T = TypeVar("_T")
 
 _TRUE = frozenset({"true", "t", "yes", "on", "1"})
 _FALSE = frozenset({"false", "f", "no", "off", "0"})
@@ -19,13 +22,17 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([bkmgt]?)(?:i?b)?", re.IGNORECASE)
 _BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-def read_text(text: str, kinds: tuple[type, ...], read_float: Callable[[str], float] = float) -> object:
+def read_text(text: str, kinds: tuple[type[_T], ...], read_float: Callable[[str], float] = float) -> _T:
     """The text as the first of these types that it fits, in the order None, bool, int, float, str.
 
     :param kinds: with NoneType, nothing and "none" are None
     :param read_float: reads a float, such as a duration
     :raises UsageError: it fits none of them
     """
+    return cast(_T, _read(text, kinds, read_float))
+
+
+def _read(text: str, kinds: tuple[type, ...], read_float: Callable[[str], float]) -> object:
     word = text.strip().lower()
     if NoneType in kinds and word in ("", "none"):
         return None

@@ -70,7 +70,6 @@ def number(minimum: int = 0) -> Callable[[str], int]:
 
     def read(value: str) -> int:
         result = read_text(value, (int,))
-        assert isinstance(result, int)
         if result < minimum:
             raise UsageError(f"it must be at least {minimum}")
         return result
@@ -109,7 +108,7 @@ def size(minimum: int = 1) -> Callable[[str], int]:
 
 def boolean(value: str) -> bool:
     """ "true" or "false", and other words for them."""
-    return read_text(value, (bool,)) is True
+    return read_text(value, (bool,))
 
 
 def choice(*choices: str) -> Callable[[str], str]:

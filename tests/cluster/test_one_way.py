@@ -1,4 +1,4 @@
-"""One way of asking a cluster: who reads /stats, and who says that no daemon has answered."""
+"""One way of each: who reads /stats, who says that no daemon has answered, and who starts daemons."""
 
 import ast
 from pathlib import Path
@@ -26,3 +26,8 @@ def test_one_module_reads_what_nsqds_count() -> None:
 
 def test_one_function_says_that_nobody_answered() -> None:
     assert modules_with(ast.FunctionDef, "def require_any(") == {"cluster/rounds.py"}
+
+
+def test_daemons_are_started_in_one_way() -> None:
+    """``workers/process.py`` starts Readers, which are no daemons."""
+    assert modules_with(ast.Call, "subprocess.Popen(") == {"server/daemon_process.py", "workers/process.py"}
