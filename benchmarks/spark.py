@@ -267,9 +267,10 @@ def arrow(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str
 
 
 def pipeline(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
+    from pyarrow import dataset
+
     from gnsq_like.spark.java import use_java
     from gnsq_like.spark.pipeline import Pipeline, run_pipeline
-    from gnsq_like.spark.pipeline.metrics_table import read_metrics
 
     kind, _, format_ = arguments.run.partition("-")
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -294,9 +295,10 @@ def pipeline(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[
     watched_at: list[float] = []
     last = run_pipeline(made, master="local[2]", available_now=True, watch=watch)
     batches: dict[int, tuple[datetime, int]] = {}
-    for row in read_metrics(made):
-        _, count = batches.get(row.batch_number, (row.written_at, 0))
-        batches[row.batch_number] = row.written_at, count + row.messages
+    metrics = dataset.dataset(f"{directory}/out/metrics", partitioning=None).to_table()
+    for row in metrics.select(["batch_number", "written_at", "messages"]).to_pylist():
+        _, count = batches.get(row["batch_number"], (row["written_at"], 0))
+        batches[row["batch_number"]] = row["written_at"], count + row["messages"]
     first, *later = [batches[number] for number in sorted(batches)]
     rows = sum(count for _, count in later)
     assert last.messages == arguments.messages and last.rejected == -(-arguments.messages // 100)

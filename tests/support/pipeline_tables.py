@@ -48,6 +48,14 @@ def written(directory: Path, *batches: list[MinuteMetrics]) -> Pipeline:
     return pipeline
 
 
+def read_metrics(pipeline: Pipeline) -> list[MinuteMetrics]:
+    """The rows of the table of metrics, by arrival."""
+    parts = Path(pipeline.place("metrics").removeprefix("file://")).glob("date=*/hour=*/*/*.parquet")
+    rows = [row for part in parts for row in parquet.read_table(part, partitioning=None).to_pylist()]
+    made = [MinuteMetrics(**{**row, **{name: dict(row[name]) for name in ("attempts", "latencies")}}) for row in rows]
+    return sorted(made, key=lambda row: (row.seen_at, row.minute))
+
+
 # -- statuses of a pipeline's run, made without a run ----------------------------------------------
 
 #: When the runs here began: batch 0 begins then, the others every 10 seconds.

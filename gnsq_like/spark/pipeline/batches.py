@@ -86,11 +86,11 @@ class BatchWriter:
         #: The error of the last batch; Spark only keeps its text.
         self.failure: Exception | None = None
 
-    def check(self, spark: SparkSession) -> None:
+    def check(self) -> None:
         """Raise InvalidOption if readers could not read one of the tables once it has new rows."""
         named = [of.topic for of in self._pipeline.source_options.named]
         for topic in named if self._pipeline.is_by_topic else [None]:
-            self._table(topic).check(spark)
+            self._table(topic).check()
 
     def belongs_to(self, query_id: str) -> None:
         """Set the query of the batches; its id stays the same as long as its checkpoint exists."""
@@ -133,7 +133,7 @@ class BatchWriter:
         if self._pipeline.archive:
             self._place("archive", files.get(("archive", None), []), seen_at, number)
         for topic in sorted({self._topic(group.topic) for group in groups}, key=str):
-            self._table(topic).write(spark, files.get(("data", topic), []), self._query_id, number, seen_at)
+            self._table(topic).write(files.get(("data", topic), []), self._query_id, number, seen_at)
         rejected = files.get(("rejected", None), [])
         self._place("rejected", rejected, seen_at, number)
         if rejected:

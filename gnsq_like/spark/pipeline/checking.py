@@ -121,5 +121,5 @@ def _spark(pipeline: Pipeline) -> str:
     with session_for(pipeline, None, "local[1]", "OFF") as session:
         owner = Owner(pipeline.place("checkpoint"))
         _, plan = stream_of(pipeline, session)
-        BatchWriter(pipeline, plan, lambda: None, lambda _: None, owner=owner).check(session)
+        BatchWriter(pipeline, plan, lambda: None, lambda _: None, owner=owner).check()
     return "ok"

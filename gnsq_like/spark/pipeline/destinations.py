@@ -29,7 +29,7 @@ def table_of(pipeline: Pipeline) -> CommittedTable | None:
 def check_table(pipeline: Pipeline, body: DataType) -> None:
     """Raise InvalidOption if the table has another format, or readers could not read it with bodies of this type.
 
-    For a table of plain Parquet files, ``kept_schema.check_kept`` does the second, in Spark's file systems.
+    For a table of plain Parquet files, ``kept_schema.check_kept`` does the second.
 
     :raises TableError: it cannot be read
     """

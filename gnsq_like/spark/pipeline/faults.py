@@ -29,7 +29,7 @@ _KNOWN = (
      "writes ({places})"),
     (r"Disk quota exceeded(: '(?P<what>/[^']+)')?", "a disk quota is used up {what}, where the pipeline writes "
      "({places})"),
-    (r"AccessControlException|Permission denied: ?(?P<what>\S+)?|Mkdirs failed to create (?P<made>\S+)",
+    (r"AccessControlException|Permission denied(: ?(?P<what>\S+))?|Mkdirs failed to create (?P<made>\S+)",
      "permission denied {what}{made}: the pipeline must be allowed to write to {places}"),
     (r"Read-only file system", "a file system is read-only where the pipeline writes ({places})"),
     (r"No FileSystem for scheme \"?(?P<what>\w+)", "Spark has no file system for {what}://: add its package, as with "

@@ -11,7 +11,7 @@ cannot leave half of the only one; half a file is passed over.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql.types import (
     ArrayType,
@@ -29,23 +29,20 @@ from pyspark.sql.types import (
 )
 
 from gnsq_like.errors import InvalidOption
-from gnsq_like.spark.pipeline import paths
 from gnsq_like.spark.tables.columns import differences
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from gnsq_like.spark.tables.data_file import list_names, read_text, write_text
 
 _DIRECTORY = "_schema"
 #: The column of the schema's fields.
 BODY = "body"
 
 
-def check_kept(spark: SparkSession, table: str, body: DataType, ddl: str) -> None:
+def check_kept(table: str, body: DataType, ddl: str) -> None:
     """Raise InvalidOption if readers could not read the table once it is written with bodies of this type.
 
     :param ddl: the schema as it is in the configuration
     """
-    old = _kept(spark, table)
+    old = _kept(table)
     if old is None:
         return
     refuse_change(old, body, table, ddl)
@@ -66,13 +63,13 @@ def refuse_change(old: DataType, new: DataType, table: str, ddl: str, *, widens:
         )
 
 
-def keep(spark: SparkSession, table: str, body: DataType) -> None:
+def keep(table: str, body: DataType) -> None:
     """Keep the schema with the table, unless it is the last one there."""
-    if _kept(spark, table) == body:
+    if _kept(table) == body:
         return
-    number = max(_numbers(spark, table), default=0) + 1
+    number = max(_numbers(table), default=0) + 1
     content = StructType([StructField(BODY, body)]).jsonValue()
-    paths.write_text(spark, _file(table, number), json.dumps({"format": 1, "schema": content}, indent=2))
+    write_text(_file(table, number), json.dumps({"format": 1, "schema": content}, indent=2))
 
 
 def change(old: DataType, new: DataType, *, widens: bool = False) -> str | None:
@@ -111,16 +108,16 @@ def _file(table: str, number: int) -> str:
     return f"{table}/{_DIRECTORY}/{number:06d}.json"
 
 
-def _numbers(spark: SparkSession, table: str) -> list[int]:
-    names = paths.list_names(spark, f"{table}/{_DIRECTORY}")
+def _numbers(table: str) -> list[int]:
+    names = list_names(f"{table}/{_DIRECTORY}")
     return sorted(int(name.removesuffix(".json")) for name in names if name.removesuffix(".json").isdecimal())
 
 
-def _kept(spark: SparkSession, table: str) -> DataType | None:
+def _kept(table: str) -> DataType | None:
     """The type of bodies in the last schema that is kept; None if there is none."""
-    for number in reversed(_numbers(spark, table)):
+    for number in reversed(_numbers(table)):
         try:
-            found: dict[str, Any] = json.loads(paths.read_text(spark, _file(table, number)))
+            found: dict[str, Any] = json.loads(read_text(_file(table, number)))
             return StructType.fromJson(found["schema"])[BODY].dataType
         except (ValueError, KeyError):
             continue  # a process was killed while it wrote

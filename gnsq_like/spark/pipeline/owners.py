@@ -23,16 +23,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from gnsq_like.spark.pipeline import paths
 from gnsq_like.spark.pipeline.faults import NotBegun
-from gnsq_like.spark.tables.data_file import TableError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+from gnsq_like.spark.tables.data_file import TableError, file_system, list_names, read_text, write_text
 
 _OWNER = "_pipeline"
 
@@ -49,19 +43,19 @@ class Owner:
         #: The tables that are noted as ours.
         self._taken: set[str] = set()
 
-    def check(self, spark: SparkSession, place: str, *, exists: bool) -> None:
+    def check(self, place: str, *, exists: bool) -> None:
         """Raise NotBegun if a table is not ours, or gone. Writes nothing.
 
         :param exists: whether there is a table
         """
         if self._adopt or place in self._taken:
             return
-        owners = paths.list_names(spark, f"{place}/{_OWNER}")
+        owners = list_names(f"{place}/{_OWNER}")
         if exists and owners:
-            is_ours = self._query_id(spark) in owners
+            is_ours = self._query_id() in owners
         else:  # gone, or of an earlier version, without an owner
-            is_ours = bool(paths.list_names(spark, f"{self._checkpoint}/commits"))
-            self._check_not_gone(spark, place, has_batches=is_ours)
+            is_ours = bool(list_names(f"{self._checkpoint}/commits"))
+            self._check_not_gone(place, has_batches=is_ours)
         if exists and not is_ours:
             raise NotBegun(
                 f"the table {place} is that of another pipeline, with another checkpoint than {self._checkpoint}: with "
@@ -70,37 +64,38 @@ class Owner:
                 f"(adopt=True)"
             )
 
-    def _check_not_gone(self, spark: SparkSession, place: str, *, has_batches: bool) -> None:
+    def _check_not_gone(self, place: str, *, has_batches: bool) -> None:
         # Without a batch that is done, all messages come again.
-        if has_batches and quote(place, safe="") in paths.list_names(spark, f"{self._checkpoint}/tables"):
+        if has_batches and quote(place, safe="") in list_names(f"{self._checkpoint}/tables"):
             raise NotBegun(
                 f"the table {place}, which the checkpoint {self._checkpoint} has batches in, is gone, and their "
                 f"messages will not come again. Put it back, or have a new one made for the later messages: run once "
                 f"with --adopt (adopt=True)"
             )
 
-    def take(self, spark: SparkSession, place: str, query_id: str) -> None:
+    def take(self, place: str, query_id: str) -> None:
         """Note that a table is ours, before each batch; raises TableError if it has been deleted or taken since."""
-        found = paths.list_names(spark, f"{place}/{_OWNER}")
+        found = list_names(f"{place}/{_OWNER}")
         if place not in self._taken:
             if self._adopt:
                 for other in set(found) - {query_id}:
-                    paths.remove(spark, f"{place}/{_OWNER}/{other}")
+                    system, path = file_system(f"{place}/{_OWNER}/{other}")
+                    system.delete_file(path)
             if query_id not in found:
-                paths.write_text(spark, f"{place}/{_OWNER}/{query_id}", "")
+                write_text(f"{place}/{_OWNER}/{query_id}", "")
             name = quote(place, safe="")
-            if name not in paths.list_names(spark, f"{self._checkpoint}/tables"):
-                paths.write_text(spark, f"{self._checkpoint}/tables/{name}", "")
-            found = paths.list_names(spark, f"{place}/{_OWNER}")
+            if name not in list_names(f"{self._checkpoint}/tables"):
+                write_text(f"{self._checkpoint}/tables/{name}", "")
+            found = list_names(f"{place}/{_OWNER}")
             self._taken.add(place)
         if found != [query_id]:
             why = "another pipeline writes to it" if found else "it was deleted"
             raise TableError(f"the table {place} is this pipeline's no longer: {why} while the pipeline ran")
 
-    def _query_id(self, spark: SparkSession) -> str | None:
-        if "metadata" not in paths.list_names(spark, self._checkpoint):
+    def _query_id(self) -> str | None:
+        if "metadata" not in list_names(self._checkpoint):
             return None
-        found: str = json.loads(paths.read_text(spark, f"{self._checkpoint}/metadata"))["id"]
+        found: str = json.loads(read_text(f"{self._checkpoint}/metadata"))["id"]
         return found
 
 

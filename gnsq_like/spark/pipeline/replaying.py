@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any
 from gnsq_like.errors import InvalidOption, NSQError
 from gnsq_like.spark import register
 from gnsq_like.spark.options import ddl_of, parse_options
-from gnsq_like.spark.pipeline import paths
 from gnsq_like.spark.pipeline.by_topic import options_of
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
+from gnsq_like.spark.pipeline.maintenance import hours_of
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.run import check_functions, session_for
 from gnsq_like.spark.pipeline.selecting import first_line, is_sql, transformed
 from gnsq_like.spark.pipeline.transform import BODY, KEPT
 from gnsq_like.spark.sink import Publishing, SinkOptions
-from gnsq_like.spark.tables.data_file import hour_of
+from gnsq_like.spark.tables.data_file import directories
 from gnsq_like.spark.tasks import run_in_tasks
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def replay(
         replayed = Replayed()
         try:
             step = _Into(target) if sink is None else partial(_publish, sink)
-            for batch in _complete_batches(pipeline, session, "rejected" if rejected else "archive", start, end):
+            for batch in _complete_batches(pipeline, "rejected" if rejected else "archive", start, end):
                 replayed = step(_rows(session, batch.directory, start, end, where), batch, replayed)
                 watch(replayed)
         except NSQError:
@@ -217,36 +217,23 @@ class BatchPlace:
     number: int
 
 
-def _complete_batches(
-    pipeline: Pipeline, spark: SparkSession, what: str, start: datetime, end: datetime
-) -> Iterator[BatchPlace]:
+def _complete_batches(pipeline: Pipeline, what: str, start: datetime, end: datetime) -> Iterator[BatchPlace]:
     """The batches of "archive" or "rejected" in the hours from ``start`` to before ``end``, in the order of arrival.
 
     Without a batch that is being written.
     """
     now = datetime.now(UTC)
-    for at, hour in _hours(spark, pipeline.place(what)):
+    for at, hour in hours_of(pipeline.place(what)):
         if at >= end or at + _HOUR <= start:
             continue
-        names = _names(spark, f"{pipeline.place(what)}/{hour}", "batch=")
+        names = _names(f"{pipeline.place(what)}/{hour}")
         if at > now - _SURELY_DONE:
-            names &= _names(spark, f"{pipeline.place('metrics')}/{hour}", "batch=")
+            names &= _names(f"{pipeline.place('metrics')}/{hour}")
         found = [(match[1], int(match[2]), name) for name in names if (match := _BATCH.fullmatch(name))]
         for query_id, number, name in sorted(found):
             named = query_id if what == "archive" else f"r{query_id}"
             yield BatchPlace(f"{pipeline.place(what)}/{hour}/{name}", named, number)
 
 
-def _hours(spark: SparkSession, table: str) -> list[tuple[datetime, str]]:
-    """The hours of a table, with their directories."""
-    found = [
-        (at, f"{day}/{hour}")
-        for day in _names(spark, table, "date=")
-        for hour in _names(spark, f"{table}/{day}", "hour=")
-        if (at := hour_of(day, hour)) is not None
-    ]
-    return sorted(found)
-
-
-def _names(spark: SparkSession, directory: str, prefix: str) -> set[str]:
-    return {name for name in paths.list_names(spark, directory) if name.startswith(prefix)}
+def _names(directory: str) -> set[str]:
+    return {name for name in directories(directory) if name.startswith("batch=")}

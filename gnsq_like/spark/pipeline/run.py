@@ -30,6 +30,7 @@ from gnsq_like.spark.pipeline.repair import check_checkpoint
 from gnsq_like.spark.pipeline.served_status import watched
 from gnsq_like.spark.pipeline.transform import load_function
 from gnsq_like.spark.source.nsqds import Nsqds
+from gnsq_like.spark.tables.data_file import list_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -197,18 +198,18 @@ class _Run:
         register(self._spark)
         try:
             rows, plan = stream_of(self._pipeline, self._spark)
+            writer = BatchWriter(self._pipeline, plan, lambda: self._snapshot.depth, self._written.append, owner=owner)
+            writer.check()
         except NSQError:
             raise
         except Exception as exc:
             raise failure(exc, self._places) from exc
-        writer = BatchWriter(self._pipeline, plan, lambda: self._snapshot.depth, self._written.append, owner=owner)
-        writer.check(self._spark)
         self._writer = writer
         trigger = (
             {"availableNow": True} if available_now else {"processingTime": f"{self._pipeline.trigger:.3f} seconds"}
         )
         try:
-            _check_checkpoint(self._spark, checkpoint)
+            _check_checkpoint(checkpoint)
             self._query = (
                 rows.writeStream.queryName(self._pipeline.title)
                 .option("checkpointLocation", checkpoint)
@@ -312,11 +313,9 @@ class _Run:
             self._status.is_ready(began + report["durationMs"].get("triggerExecution", 0) / 1000)
 
 
-def _check_checkpoint(spark: SparkSession, checkpoint: str) -> None:
+def _check_checkpoint(checkpoint: str) -> None:
     """Raise NotBegun if a pipeline has made the checkpoint that dropped copies by Spark's state."""
-    from gnsq_like.spark.pipeline import paths
-
-    if paths.list_names(spark, f"{checkpoint}/state"):
+    if list_names(f"{checkpoint}/state"):
         raise NotBegun(
             f"the checkpoint {checkpoint} is that of an older gnsq_like, which dropped copies by Spark's state. The "
             f"source does that now: remove {checkpoint}/state, and the pipeline continues, with nothing lost and "

@@ -18,7 +18,6 @@ from gnsq_like.spark.tables.committed_table import append
 from gnsq_like.spark.tables.data_file import DataFile, TableError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
 _TYPES = {"timestamp": TimestampType(), "seen_at": TimestampType(), "attempts": IntegerType()}
@@ -40,36 +39,34 @@ class TableWriter:
         #: Whether the table can be written with this schema, and whether it has it beside it.
         self._is_checked = self._is_schema_kept = False
 
-    def check(self, spark: SparkSession) -> None:
+    def check(self) -> None:
         """Raise InvalidOption if readers could not read the table with these rows, NotBegun if it is not ours."""
         if self._is_checked:
             return
         check_table(self._pipeline, self._body)
         if self._table is None:
-            kept_schema.check_kept(spark, self._place, self._body, self._pipeline.schema)
+            kept_schema.check_kept(self._place, self._body, self._pipeline.schema)
         if self._owner is not None:
-            self._owner.check(spark, self._place, exists=self._exists(spark))
+            self._owner.check(self._place, exists=self._exists())
         self._is_checked = True
 
-    def _exists(self, spark: SparkSession) -> bool:
+    def _exists(self) -> bool:
         if self._table is not None:
             return self._table.columns() is not None
-        return any(name.startswith("date=") for name in paths.list_names(spark, self._place))
+        return any(name.startswith("date=") for name in data_file.list_names(self._place))
 
-    def write(
-        self, spark: SparkSession, files: Sequence[DataFile], query_id: str, number: int, seen_at: datetime
-    ) -> None:
+    def write(self, files: Sequence[DataFile], query_id: str, number: int, seen_at: datetime) -> None:
         """Add a batch, in place of what an earlier attempt has added of it, or not again if it is committed.
 
         :param query_id: the id of the query, whose batches are numbered
         """
         if files:
-            self.check(spark)
+            self.check()
             if self._owner is not None:
-                self._owner.take(spark, self._place, query_id)
+                self._owner.take(self._place, query_id)
         if self._table is None:
             if files and not self._is_schema_kept:
-                kept_schema.keep(spark, self._place, self._body)
+                kept_schema.keep(self._place, self._body)
                 self._is_schema_kept = True
             place(self._place, files, paths.batch_directory(seen_at, paths.batch_name(query_id, number)))
         elif files:

@@ -153,11 +153,36 @@ def file_system(url: str) -> tuple[fs.FileSystem, str]:
     return system, path
 
 
+def list_names(url: str) -> list[str]:
+    """The names in a directory; empty if there is no such directory."""
+    return [each.base_name for each in _listed(url)]
+
+
 def directories(url: str) -> list[str]:
     """The names of the directories in a directory; empty if there is no such directory."""
+    return [each.base_name for each in _listed(url) if each.type == fs.FileType.Directory]
+
+
+def _listed(url: str) -> list[fs.FileInfo]:
     system, path = file_system(url)
     found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    return [each.base_name for each in found if each.type == fs.FileType.Directory]
+    return [each for each in found if not each.base_name.startswith(".")]  # such as Hadoop's checksums
+
+
+def read_text(url: str) -> str:
+    """The text of a small file."""
+    system, path = file_system(url)
+    with system.open_input_stream(path) as stream:
+        data: bytes = stream.read()
+    return data.decode()
+
+
+def write_text(url: str, text: str) -> None:
+    """Write a small file, with its directory."""
+    system, path = file_system(url)
+    system.create_dir(path.rpartition("/")[0], recursive=True)
+    with system.open_output_stream(path) as stream:
+        stream.write(text.encode())
 
 
 # -- removal --------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
 from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
 from gnsq_like.spark.pipeline.destinations import check_table, table_of
-from gnsq_like.spark.pipeline.metrics_table import read_metrics
 from gnsq_like.spark.pipeline.selecting import plan_for
 from gnsq_like.spark.tables.iceberg import IcebergTable
 from tests.support.committed_tables import (
@@ -37,6 +36,7 @@ from tests.support.committed_tables import (
 )
 from tests.support.daemons import running_nsqd
 from tests.support.ddl import schema_of
+from tests.support.pipeline_tables import read_metrics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,10 +30,10 @@ from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pip
 from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.kept_schema import check_kept
-from gnsq_like.spark.pipeline.metrics_table import read_metrics
 from gnsq_like.spark.pipeline.owners import claimed
 from gnsq_like.spark.pipeline.selecting import plan_for
 from tests.support.daemons import Kind, Running, running_nsqd, wait_for
+from tests.support.pipeline_tables import read_metrics
 from tests.support.spark_engine import PATIENT
 
 if TYPE_CHECKING:
@@ -283,13 +283,13 @@ def test_a_type_that_readers_could_not_read_beside_the_old_one_is_refused(
         with pytest.raises(InvalidOption, match=said):
             run_pipeline(pipeline_for(nsqd, tmp_path, "evolved", schema=ddl), spark=spark, available_now=True)
     more = "price DECIMAL(5, 2), n INT, at TIMESTAMP"
-    check_kept(spark, pipeline.place("data"), struct_type(more), more)
+    check_kept(pipeline.place("data"), struct_type(more), more)
     for number in (1, 2):
         writer_of(pipeline, more, [])(batch_of(spark, [body]), number)
     assert {path.name for path in (table / "_schema").glob("*.json")} == {"000001.json", "000002.json"}
     (table / "_schema" / "000003.json").write_text('{"format": 1, "sch')  # of a process that was killed
     with pytest.raises(InvalidOption, match="field price is missing"):
-        check_kept(spark, pipeline.place("data"), struct_type(pipeline.schema), pipeline.schema)
+        check_kept(pipeline.place("data"), struct_type(pipeline.schema), pipeline.schema)
     rows = spark.read.option("mergeSchema", "true").parquet(pipeline.place("data")).collect()
     assert [row.body.price for row in sorted(rows, key=lambda row: row.batch)] == [None, *[Decimal("1.50")] * 2]
     # Times are those of Parquet, in UTC.

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from gnsq_like import NsqdHTTPClient
-from gnsq_like.spark.pipeline import NotBegun, Pipeline, Snapshot, run_pipeline
-from gnsq_like.spark.pipeline.served_status import watched
+from gnsq_like.spark.pipeline import NotBegun, Pipeline, PipelineFailed, Snapshot, run_pipeline
+from gnsq_like.spark.pipeline.served_status import newest_batch, watched
 from tests.support import raw
 from tests.support.daemons import Running, running_nsqd
 from tests.support.pipeline_tables import batch, written
@@ -105,3 +105,17 @@ def test_silence_counts_from_the_last_batch_in_the_table(tmp_path: Path) -> None
     assert address == ""
     # Batch 1 began years before this test runs, or after it: either way not now.
     assert status.current["last_came_at"] == batch(1)[0].seen_at.timestamp()
+
+
+def test_the_last_batch_is_one_that_was_finished(tmp_path: Path) -> None:
+    pipeline = written(tmp_path, *[batch(number) for number in (-4000, 0, 1)])
+    metrics = Path(pipeline.place("metrics").removeprefix("file://"))
+    for unfinished in ("_writing", "date=2026-11-22/hour=1"):
+        (metrics / unfinished).mkdir(parents=True)
+    (metrics / "_writing" / "0").write_bytes(b"PAR1")
+    assert newest_batch(pipeline.place("metrics")) == batch(1)[0].seen_at
+    assert newest_batch(f"file://{tmp_path}/none") is None
+    for part in metrics.rglob("*.parquet"):
+        part.write_bytes(b"PAR1 and nothing more")
+    with pytest.raises(PipelineFailed, match="cannot be read"):
+        newest_batch(pipeline.place("metrics"))

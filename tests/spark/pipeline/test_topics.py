@@ -15,9 +15,9 @@ from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
 from gnsq_like.spark.pipeline.by_topic import place_of
-from gnsq_like.spark.pipeline.metrics_table import read_metrics
 from gnsq_like.spark.pipeline.selecting import plan_for
 from tests.support.daemons import Running, running_nsqd
+from tests.support.pipeline_tables import read_metrics
 from tests.support.spark_engine import PATIENT
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def numbers(name: str, found: range) -> list[bytes]:
 
 def test_a_table_for_each_topic_needs_no_settings_of_topics() -> None:
     given = {"channel": "table", "lookupd_http_addresses": "127.0.0.1:1", "topics_pattern": "x.*"}
-    plan = plan_for(Pipeline(location="/out", source=given, table_by_topic=True, schema="n INT"))
+    plan = plan_for(Pipeline(location="/out", source=given, table_by_topic=True))
     target = plan.target("x.y")
     assert (target.topic, target.pipeline.place("data")) == ("x.y", "file:///out/data/x.y")
     assert target.bodies == plan.bodies[None]
@@ -156,7 +156,7 @@ def test_a_batch_that_failed_between_two_tables_is_in_each_of_them_once(
     publish(nsqd, "half.a", numbers("n", range(50)))
     publish(nsqd, "half.b", numbers("n", range(30)))
     (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "_schema").write_text("")  # no directory, as it must be
+    (tmp_path / "b" / "_schema").symlink_to(tmp_path / "nowhere" / "at all")  # no directory can be made there
     topics = {"half.a": {"schema": "n INT"}, "half.b": {"schema": "n INT", "data": str(tmp_path / "b")}}
     pipeline = pipeline_for(nsqd, tmp_path, {}, topics=topics)
     with pytest.raises(PipelineFailed, match="Nothing is lost"):

@@ -19,11 +19,11 @@ from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.options import ddl_of
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
-from gnsq_like.spark.pipeline.metrics_table import read_metrics
 from gnsq_like.spark.pipeline.selecting import plan_for, selected, type_made
 from gnsq_like.spark.pipeline.transform import applied, check_given, load_function, made_column
 from tests.support.daemons import Running, running_nsqd
 from tests.support.ddl import schema_of
+from tests.support.pipeline_tables import read_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
