@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from gnsq_like.http.client import HTTPClient
 from tests.support import scale
 from tests.support.daemons import is_after_1_3_0
 from tests.support.hub_errors import pytest_runtest_teardown
@@ -41,10 +40,6 @@ __all__ = [
     "pytest_timeout_set_timer",
     "scale",
 ]
-
-
-# A busy machine answers late: only tests that give a timeout of their own are about it.
-HTTPClient.__init__.__defaults__ = (60.0, *(HTTPClient.__init__.__defaults__ or ())[1:])
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,10 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader, Requeue
+from gnsq_like import Message, Producer, Reader, Requeue
 from gnsq_like.errors import PublishRefused
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.peer import PATIENCE
 from tests.support.reading import channel_stats, finished
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from gnsq_like.cluster.rounds import IMPATIENT_SECONDS, Upstreams
-from gnsq_like.http.nsqd import NsqdHTTPClient
 from tests.support.admins import client_of, site
 from tests.support.certificates import write_ca
 from tests.support.daemons import running_nsqd, wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.scripted_http import Asked, Peer, Script, always, once, response, scripted
 
 pytestmark = pytest.mark.commands

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support.commands import (
     PATIENCE,
@@ -24,6 +23,7 @@ from tests.support.commands import (
     runs,
     terminal_environment,
 )
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 
 CLUSTER = [sys.executable, "-m", "gnsq_like", "cluster"]
 

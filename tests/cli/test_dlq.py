@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.deadletter import DeadLetter, pack_envelope
 from gnsq_like.testing import wait_until
 from tests.support import tools
 from tests.support.commands import PATIENCE
 from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
+from tests.support.patient import NsqdHTTPClient
 from tests.support.tools import (
     NOBODY,
     counts,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
 from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.scripted_http import Asked, always, response, scripted
 from tests.support.tools import NOBODY, failed, fill, invoke, printed
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.cli.stat import fitting, heading, row
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE, open_terminal, read_to_the_end, terminal_environment
 from tests.support.daemons import KINDS, running_nsqd
+from tests.support.patient import NsqdHTTPClient
 from tests.support.scripts import run_beside
 from tests.support.tools import COMMAND, NOBODY, fill, go_tool, run_tool, running_tool
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE, open_terminal, read_to_the_end
 from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.scripts import run_beside
 from tests.support.tools import (
     COMMAND,

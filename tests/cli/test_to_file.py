@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd
+from tests.support.patient import NsqdHTTPClient
 from tests.support.tools import (
     COMMAND,
     Tool,

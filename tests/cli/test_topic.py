@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.testing import wait_until
 from tests.support import tools
 from tests.support.commands import PATIENCE
 from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.tools import NOBODY, fill, invoke, running_tool
 
 pytestmark = pytest.mark.commands

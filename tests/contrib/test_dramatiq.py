@@ -21,12 +21,13 @@ from dramatiq.middleware import MiddlewareError
 from dramatiq.results import Results
 from dramatiq.results.backends import StubBackend
 
-from gnsq_like import NsqdHTTPClient, Producer
+from gnsq_like import Producer
 from gnsq_like.contrib.dramatiq import NSQBroker, NSQMessageProxy
 from gnsq_like.deadletter import DeadLetter, open_envelope
 from gnsq_like.errors import InvalidName, InvalidOption, PublishRefused
 from gnsq_like.testing import RunningNsqd, running_nsqd, wait_until
 from tests.support.daemons import delete_topics
+from tests.support.patient import NsqdHTTPClient
 from tests.support.peer import scripted_nsqd
 from tests.support.web import Server
 

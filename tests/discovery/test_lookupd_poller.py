@@ -13,7 +13,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from gnsq_like import LookupdClient, Message, NsqdHTTPClient, NsqdNode, Reader
+from gnsq_like import Message, NsqdNode, Reader
 from gnsq_like.addresses import Address, parse_address
 from gnsq_like.discovery.lookupd_poller import AllNsqds, LookupdPoller, TopicSearch, make_clients
 from gnsq_like.discovery.redial import Lost, Target
@@ -24,6 +24,7 @@ from tests.simulation import Cluster, simulated
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.lookupds import FAST, Lookupd
 from tests.support.nsqds import nowhere
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.peer import PATIENCE, ScriptedNsqd, scripted_nsqd
 from tests.support.reading import answer_cls, ignore, serve
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gnsq_like import LookupdClient, Producer
+from gnsq_like import Producer
 from tests.support.daemons import Kind, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.patient import LookupdClient
 from tests.support.raw import get
 
 pytestmark = pytest.mark.commands

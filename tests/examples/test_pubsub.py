@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gnsq_like import LookupdClient, NsqdHTTPClient
 from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.web import ROOT, Server, running
 
 pytestmark = pytest.mark.commands

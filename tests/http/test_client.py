@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from gnsq_like import LookupdClient, NsqdHTTPClient, __version__
+from gnsq_like import __version__
 from gnsq_like.errors import HTTPRequestFailed, InvalidAddress, InvalidOption
 from gnsq_like.http.exchange import IDLE_SECONDS
 from tests.support.certificates import client_context, stranger, write_ca
 from tests.support.hub import Place, in_plain_thread
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.scripted_http import Asked, Peer, always, response, scripted
 from tests.support.scripts import run_script
 

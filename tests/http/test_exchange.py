@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError
 from gnsq_like.http.client import DEFAULT_MAX_ANSWER_BYTES
 from tests.support.certificates import write_ca
 from tests.support.hub import Place
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.scripted_http import Peer, always, once, response, scripted
 
 

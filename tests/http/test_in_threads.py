@@ -14,12 +14,12 @@ from typing import Any
 import gevent
 import pytest
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import HTTPRequestFailed
 from gnsq_like.runtime.thread_pool import BLOCKING_THREADS, call_blocking
 from tests.support.commands import needs_proc
 from tests.support.daemons import wait_for
 from tests.support.hub import Place, in_hub_thread, in_plain_thread, settle
+from tests.support.patient import NsqdHTTPClient
 from tests.support.scripted_http import Peer, always, response, scripted
 
 ROOT = Path(__file__).resolve().parents[2]

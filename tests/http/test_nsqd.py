@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from gevent import socket
 
-from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidBody, InvalidName, InvalidOption
 from gnsq_like.http.stats import ChannelStats, TopicStats
 from gnsq_like.wire import commands
 from gnsq_like.wire.frames import OK, Frame, FrameDecoder
 from tests.support.daemons import KINDS, Kind, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.scripted_http import always, response, scripted
 
 #: For what ours does not have: /config comes with the whole of its HTTP API, Go's profiler never.

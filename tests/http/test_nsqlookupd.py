@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gnsq_like import LookupdClient, NsqdHTTPClient
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidAddress, InvalidName
 from gnsq_like.http.nsqlookupd import LookupResult, NsqdNode
 from tests.support.daemons import KINDS, Kind, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.scripted_http import always, response, scripted
 
 

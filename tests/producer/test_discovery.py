@@ -7,11 +7,12 @@ from functools import partial
 import gevent
 import pytest
 
-from gnsq_like import LookupdClient, Producer
+from gnsq_like import Producer
 from gnsq_like.errors import NotSent, OutcomeUnknown
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.lookupds import FAST, Lookupd
 from tests.support.nsqds import good_nsqd, nowhere, run_out_of_time, unanswered, why_not_sent
+from tests.support.patient import LookupdClient
 from tests.support.peer import OK, PATIENCE, scripted_nsqd
 
 

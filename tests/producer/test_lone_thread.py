@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import KINDS, Running, running_nsqd
+from tests.support.patient import NsqdHTTPClient
 from tests.support.scripts import run_script
 
 BEGIN = """

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import KINDS, running_nsqd, wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.scripts import run_script
 
 

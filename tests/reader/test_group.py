@@ -11,9 +11,10 @@ import threading
 import gevent
 import pytest
 
-from gnsq_like import Message, NsqdHTTPClient, Producer, Reader, ReaderGroup
+from gnsq_like import Message, Producer, Reader, ReaderGroup
 from gnsq_like.errors import ConnectionFailed, InvalidOption, NegotiationFailed, NotRunning
 from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.reading import Gate, channel_stats, ignore
 from tests.support.scripts import run_script
 

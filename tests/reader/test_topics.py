@@ -13,12 +13,13 @@ from typing import Any
 import gevent
 import pytest
 
-from gnsq_like import LookupdClient, Message, NsqdHTTPClient, Producer, Reader
+from gnsq_like import Message, Producer, Reader
 from gnsq_like.errors import InvalidName, InvalidOption, NSQError
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import MessageCounts, ReaderCounts, Topics
 from tests.support.daemons import KINDS, Kind, Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.lookupds import FAST
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.peer import Peer, ScriptedNsqd, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, ignore, reading, serve, until
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient, Reader
+from gnsq_like import Reader
 from tests.support.certificates import write_certificate
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.scripts import run_script
 
 #: What a script does in a forked child, and how it ends.

@@ -21,7 +21,7 @@ from gevent import socket
 from gevent.event import Event
 from gevent.server import StreamServer
 
-from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
+from gnsq_like import Message, Producer, Reader
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NotSent, NsqdError, PublishRefused, TLSError
 from gnsq_like.http.stats import ClientStats
@@ -30,6 +30,7 @@ from gnsq_like.wire.negotiated import Authorized
 from tests.support.auth_server import running_auth_server
 from tests.support.certificates import client_context, stranger, write_ca, write_certificate
 from tests.support.daemons import KINDS, Kind, Running, running_nsqd, wait_for
+from tests.support.patient import NsqdHTTPClient
 
 # -- a relay that hands on every byte in a write of its own, so that whatever is read is cut everywhere
 

@@ -12,12 +12,13 @@ from typing import Any
 import gevent
 import pytest
 
-from gnsq_like import Message, NsqdHTTPClient, Reader
+from gnsq_like import Message, Reader
 from gnsq_like.errors import ConnectionFailed, NSQError
 from gnsq_like.testing import FaultProxy
 from tests.support.auth_server import AuthServer, running_auth_server
 from tests.support.certificates import authority, stranger, write_ca, write_certificate
 from tests.support.daemons import KINDS, Kind, Running, running_nsqd, wait_for
+from tests.support.patient import NsqdHTTPClient
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 

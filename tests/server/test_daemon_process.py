@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.server.daemon_process import DaemonFailed, DaemonProcess
 from gnsq_like.testing import wait_until
 from tests.support.hub import PLACES, Place
+from tests.support.patient import NsqdHTTPClient
 from tests.support.scripts import run_script
 
 NSQD = ["nsqd", "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--data-path="]

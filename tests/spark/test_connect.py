@@ -16,10 +16,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gnsq_like import NsqdHTTPClient
 from tests.spark.connect import connect_environment, connect_python, connect_server
 from tests.spark.pipeline.killing import running
 from tests.support.daemons import Running, running_nsqd
+from tests.support.patient import NsqdHTTPClient
 from tests.support.spark_engine import PATIENT, publish, source_options
 from tests.support.spark_sessions import CONF, ROOT
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.spark import py_files
 from tests.spark.pipeline.killing import check, fill, read, running, write_config
 from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.spark_engine import PATIENT
 from tests.support.spark_sessions import ROOT, environment
 

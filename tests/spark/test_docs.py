@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.pages import blocks, page, section
+from tests.support.patient import NsqdHTTPClient
 from tests.support.spark_engine import PATIENT
 
 pytest.importorskip("pyspark")

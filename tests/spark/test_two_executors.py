@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import Kind, running_nsqd
+from tests.support.patient import NsqdHTTPClient
 from tests.support.spark_sessions import run_program
 
 if TYPE_CHECKING:

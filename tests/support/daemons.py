@@ -27,11 +27,11 @@ from typing import Any, Literal, TypeVar
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
 from gnsq_like.testing.kinds import Daemon as Running
 from gnsq_like.testing.kinds import Process, make_daemon
 from gnsq_like.testing.waits import wait_until
+from tests.support.patient import NsqdHTTPClient
 
 __all__ = ["KINDS", "Kind", "Process", "Running", "running_nsqd", "running_nsqlookupd", "wait_for"]
 

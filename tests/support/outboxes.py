@@ -6,12 +6,13 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from gnsq_like import NsqdHTTPClient, Reader
+from gnsq_like import Reader
 from gnsq_like.contrib.shared.outbox.relay import Lag
 from gnsq_like.contrib.shared.outbox.rows import Row, Skipped, shard_of
 from gnsq_like.contrib.shared.outbox.waking import Listening
 from gnsq_like.server.shared.requests import Requests
 from gnsq_like.testing import RunningNsqd
+from tests.support.patient import NsqdHTTPClient
 
 
 class Memory:

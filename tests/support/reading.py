@@ -7,8 +7,9 @@ from typing import Any
 
 from gevent.event import Event
 
-from gnsq_like import Batch, Message, NsqdHTTPClient, Reader
+from gnsq_like import Batch, Message, Reader
 from tests.support.daemons import Running
+from tests.support.patient import NsqdHTTPClient
 from tests.support.peer import CLOSE_WAIT, Peer, ScriptedNsqd
 
 #: Ids of messages: ``ID % 1``.

@@ -27,11 +27,11 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.spark.options import SourceOptions, parse_options
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
 from tests.support.daemons import wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.spark_points import KillAt, Reached, WatchedDriver, watched_part
 
 #: Processes that have everything imported when they start.

@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from gnsq_like import NsqdHTTPClient
 from tests.support.commands import runs
 from tests.support.daemons import Running, wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.web import Server, closing, get
 
 APP = "tests.support.supervised_app"

@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from gnsq_like import NsqdHTTPClient, Reader
+from gnsq_like import Reader
 from gnsq_like.cli.app import app
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
 from tests.support.daemons import Running, wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.scripts import run_beside
 
 COMMAND = [sys.executable, "-m", "gnsq_like"]

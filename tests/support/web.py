@@ -20,11 +20,12 @@ import pytest
 from gevent import socket
 from gevent.pool import Pool
 
-from gnsq_like import Message, NsqdHTTPClient
+from gnsq_like import Message
 from gnsq_like.http.stats import ChannelStats
 from gnsq_like.testing import RunningNsqd
 from tests.support.daemons import Running, wait_for
 from tests.support.notes import Note, open_gate, read_notes
+from tests.support.patient import NsqdHTTPClient
 from tests.support.scale import PROFILE
 
 ROOT = Path(__file__).resolve().parent.parent.parent

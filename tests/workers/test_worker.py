@@ -7,11 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient, Reader
+from gnsq_like import Reader
 from gnsq_like.workers.plan import Plan
 from gnsq_like.workers.process import WorkerProcess
 from tests.support.commands import needs_proc
 from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.patient import NsqdHTTPClient
 
 pytestmark = [needs_proc, pytest.mark.commands]
 

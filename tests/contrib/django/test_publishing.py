@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.test import override_settings
 
-from gnsq_like import NsqdHTTPClient, Reader, Requeue
+from gnsq_like import Reader, Requeue
 from gnsq_like.contrib import django as nsq
 from gnsq_like.contrib.django import multi_publish, producer, publish
 from gnsq_like.contrib.django.testing import recording
@@ -20,6 +20,7 @@ from gnsq_like.deadletter import ToTopic
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, NotSent
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.django_project import recorded
+from tests.support.patient import NsqdHTTPClient
 from tests.support.scripts import run_script
 from tests.support.web import PATIENT
 

@@ -14,7 +14,6 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from sqlalchemy import MetaData, create_engine, select
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.contrib.cloudevents import unpack
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.contrib.flask.outbox import Outbox
@@ -24,6 +23,7 @@ from gnsq_like.errors import InvalidOption
 from gnsq_like.testing import RunningNsqd
 from tests.support.daemons import wait_for
 from tests.support.outboxes import all_of as sent
+from tests.support.patient import NsqdHTTPClient
 
 #: Seconds for a command from its start to its end.
 PATIENCE = 120.0

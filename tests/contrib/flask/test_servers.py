@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient, Producer, Reader
+from gnsq_like import Producer, Reader
 from tests.support.commands import needs_proc, runs
 from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.web import CLOSING, Server, client_states, flask, get
 
 pytestmark = pytest.mark.servers

@@ -18,10 +18,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gnsq_like import NsqdHTTPClient
 from tests.support.committed_tables import kind_of, read_columns
 from tests.support.daemons import Running, wait_for
 from tests.support.files import files_below, wait_for_changes
+from tests.support.patient import NsqdHTTPClient
 from tests.support.processes import java_of, workers_of
 from tests.support.spark_sessions import ROOT, environment
 

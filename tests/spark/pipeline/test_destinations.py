@@ -15,7 +15,6 @@ pytest.importorskip("pyiceberg")
 
 from pyspark.sql.types import BinaryType
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
 from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
@@ -36,6 +35,7 @@ from tests.support.committed_tables import (
 )
 from tests.support.daemons import running_nsqd
 from tests.support.ddl import schema_of
+from tests.support.patient import NsqdHTTPClient
 from tests.support.pipeline_tables import read_metrics
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from gnsq_like import Connection, NsqdHTTPClient
+from gnsq_like import Connection
 from gnsq_like.cluster.rounds import Unreachable
 from gnsq_like.deadletter import open_envelope
 from gnsq_like.errors import InvalidOption
@@ -33,6 +33,7 @@ from gnsq_like.spark.pipeline.kept_schema import check_kept
 from gnsq_like.spark.pipeline.owners import claimed
 from gnsq_like.spark.pipeline.selecting import plan_for
 from tests.support.daemons import Kind, Running, running_nsqd, wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.pipeline_tables import read_metrics
 from tests.support.spark_engine import PATIENT
 

@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.spark.pipeline import Pipeline, run_pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.repair import find_problems
 from tests.support.daemons import Running, running_nsqd
+from tests.support.patient import NsqdHTTPClient
 from tests.support.spark_engine import PATIENT
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, replay
 from gnsq_like.spark.pipeline.batches import BatchWriter
 from gnsq_like.spark.pipeline.selecting import plan_for
 from tests.support.daemons import running_nsqd, wait_for
+from tests.support.patient import NsqdHTTPClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.spark.pipeline import NotBegun, Pipeline, PipelineFailed, Snapshot, run_pipeline
 from gnsq_like.spark.pipeline.served_status import newest_batch, watched
 from tests.support import raw
 from tests.support.daemons import Running, running_nsqd
+from tests.support.patient import NsqdHTTPClient
 from tests.support.pipeline_tables import batch, written
 from tests.support.spark_engine import PATIENT
 

@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
 from gnsq_like.spark.pipeline.by_topic import place_of
 from gnsq_like.spark.pipeline.selecting import plan_for
 from tests.support.daemons import Running, running_nsqd
+from tests.support.patient import NsqdHTTPClient
 from tests.support.pipeline_tables import read_metrics
 from tests.support.spark_engine import PATIENT
 

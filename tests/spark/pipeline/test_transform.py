@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, StructType
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.options import ddl_of
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
@@ -23,6 +22,7 @@ from gnsq_like.spark.pipeline.selecting import plan_for, selected, type_made
 from gnsq_like.spark.pipeline.transform import applied, check_given, load_function, made_column
 from tests.support.daemons import Running, running_nsqd
 from tests.support.ddl import schema_of
+from tests.support.patient import NsqdHTTPClient
 from tests.support.pipeline_tables import read_metrics
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from urllib.request import urlopen
 import gevent
 import pytest
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption, UsageError
 from tests.support.daemons import KINDS, Kind, Running, running_nsqd
+from tests.support.patient import NsqdHTTPClient
 from tests.support.peer import PATIENCE, scripted_nsqd
 
 pytest.importorskip("pyspark")

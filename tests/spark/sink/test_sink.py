@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gnsq_like import LookupdClient, NsqdHTTPClient, Reader
+from gnsq_like import Reader
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 
 pytest.importorskip("pyspark")
 

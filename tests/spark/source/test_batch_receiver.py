@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import gevent
 import pytest
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.errors import ConnectionFailed
 from gnsq_like.http.stats import ChannelStats
 from tests.support.daemons import KINDS, Running, running_nsqd, wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.peer import CLOSE_WAIT, OK, PATIENCE, ScriptedNsqd, scripted_nsqd
 from tests.support.spark_engine import PATIENT, read_options
 

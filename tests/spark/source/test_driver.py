@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
+from gnsq_like import Connection
 from gnsq_like.cluster.rounds import Unreachable
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
@@ -26,6 +26,7 @@ from gnsq_like.spark.staging.records import End
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of
 from gnsq_like.spark.staging.store import DataLost, PosixStore, StagingError
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.scripted_http import Asked, always, response, scripted
 from tests.support.spark_engine import PATIENT, Engine, once, publish, read_options, run_killed, source_options
 

@@ -12,12 +12,12 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like import NsqdHTTPClient
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.staging.store import OpenStore, StagingError, open_store
 from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.spark_engine import PATIENT, Engine, publish, source_options
 from tests.support.spark_points import watched_store
 

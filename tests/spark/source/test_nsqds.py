@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
+from gnsq_like import Connection
 from gnsq_like.cluster.rounds import Unreachable
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.spark.options import SourceOptions, parse_options
@@ -16,6 +16,7 @@ from gnsq_like.spark.source.nsqds import Nsqds
 from gnsq_like.spark.source.plan import Depth, Queue
 from gnsq_like.spark.staging.offsets import TopicChannel
 from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
+from tests.support.patient import LookupdClient, NsqdHTTPClient
 
 #: Nothing listens there.
 AWAY = "127.0.0.1:1"

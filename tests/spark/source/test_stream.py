@@ -23,9 +23,9 @@ from pyarrow import dataset
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.functions import udf
 
-from gnsq_like import NsqdHTTPClient
 from tests.support.daemons import Running, running_nsqd
 from tests.support.files import wait_for_changes
+from tests.support.patient import NsqdHTTPClient
 from tests.support.spark_engine import PATIENT, once, publish, source_options
 from tests.support.spark_points import kill_session
 from tests.support.spark_sessions import CONF, ROOT, environment

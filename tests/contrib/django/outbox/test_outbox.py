@@ -16,7 +16,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from gnsq_like import Message, NsqdHTTPClient
+from gnsq_like import Message
 from gnsq_like.contrib.cloudevents import unpack
 from gnsq_like.contrib.django import publish
 from gnsq_like.contrib.django.outbox import relaying
@@ -30,6 +30,7 @@ from gnsq_like.contrib.shared.outbox.store import SQLStore
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption
 from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support.daemons import wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.postgres import migrated, on_postgres
 
 

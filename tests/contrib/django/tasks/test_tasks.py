@@ -21,7 +21,7 @@ from django.db import connections, transaction
 from django.test import override_settings
 from django.utils import timezone
 
-from gnsq_like import NsqdHTTPClient, Producer, ReaderGroup, Requeue
+from gnsq_like import Producer, ReaderGroup, Requeue
 from gnsq_like.contrib.django import make_readers, readers, testing
 from gnsq_like.contrib.django.outbox import relaying
 from gnsq_like.contrib.django.readers import declared
@@ -39,6 +39,7 @@ from gnsq_like.errors import DecodeError, NotSent
 from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support import tasks_app
 from tests.support.daemons import wait_for
+from tests.support.patient import NsqdHTTPClient
 from tests.support.postgres import migrated
 from tests.support.scripts import run_script
 from tests.support.web import PATIENT, channel_of

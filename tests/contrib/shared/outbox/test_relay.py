@@ -7,12 +7,13 @@ from functools import partial
 
 import pytest
 
-from gnsq_like import NsqdHTTPClient, Producer
+from gnsq_like import Producer
 from gnsq_like.contrib.shared.outbox.relay import BATCH_COUNT, Relay, RelayThread
 from gnsq_like.errors import NotSent
 from gnsq_like.testing import FaultProxy
 from tests.support.daemons import KINDS, Running, running_nsqd, wait_for
 from tests.support.outboxes import Memory, Published
+from tests.support.patient import NsqdHTTPClient
 
 
 @pytest.fixture(params=KINDS)
