@@ -1,12 +1,12 @@
-"""One connection to one nsqd: transport + session + outbox.
+"""One connection to one nsqd: transport + session + write buffer.
 
 Reader, Producer and the Spark source build on it. It reports to its owner by callbacks: it answers heartbeats, passes
 on the messages of each read as one list, and detects a dead peer.
 
 The caller of :meth:`Connection.connect` dials and negotiates. After that one greenlet reads (``_read``): it waits for
-input, processes it, and tears the connection down at last. Writes belong to the outbox. Whatever ends a connection
-calls ``end``, which shuts the socket down; that wakes the reader, so a connection ends in one place. What escapes while
-session, outbox or transport change ends the connection, too, and its owner makes another.
+input, processes it, and tears the connection down at last. Writes belong to the write buffer. Whatever ends a
+connection calls ``end``, which shuts the socket down; that wakes the reader, so a connection ends in one place. What
+escapes while session, write buffer or transport change ends the connection, too, and its owner makes another.
 
 The end, in order: 1. no further command is accepted; 2. the socket is closed; 3. unanswered commands get their error;
 4. ``on_close`` is called, once.
@@ -28,7 +28,7 @@ from gnsq_like.addresses import Address, parse_address
 from gnsq_like.connection.failures import lost_by, not_answered, refused
 from gnsq_like.connection.handshake import shake_hands
 from gnsq_like.connection.liveness import Liveness
-from gnsq_like.connection.outbox import Outbox
+from gnsq_like.connection.write_buffer import WriteBuffer
 from gnsq_like.errors import (
     ConnectionFailed,
     ConnectionLost,
@@ -155,7 +155,7 @@ class Connection:
         self._reader: Any = None
         #: The following three are set by connect(), before it is OPEN.
         self._transport: TcpTransport | LayeredTransport
-        self._outbox: Outbox
+        self._write_buffer: WriteBuffer
         self._liveness: Liveness
 
     def __repr__(self) -> str:
@@ -196,10 +196,10 @@ class Connection:
         self.last_received_at = handshake.last_received_at
         loop = gevent.get_hub().loop
         transport = self._transport = handshake.transport
-        self._outbox = Outbox(transport, loop, self._write_failed)
+        self._write_buffer = WriteBuffer(transport, loop, self._write_failed)
         options = self.options
         self._liveness = Liveness(
-            loop, transport, self._outbox, options, lambda: self.last_received_at, self.end, self._look
+            loop, transport, self._write_buffer, options, lambda: self.last_received_at, self.end, self._look
         )
         self._reader = InnerGreenlet.spawn(self._read)  # first: whatever happens from now on, it ends the connection
         self._enter(Life.OPEN)
@@ -215,7 +215,7 @@ class Connection:
         :meth:`close_subscription` first and answer them. A :meth:`connect` in progress in another greenlet fails.
         """
         if self.alive:
-            self._outbox.flush()
+            self._write_buffer.flush()
         self.end(None)
         if self._state is Life.ENDING and gevent.getcurrent() not in (self._reader, gevent.get_hub()):
             self._reader.join()
@@ -228,7 +228,7 @@ class Connection:
             if self._reader is None:
                 self._enter(Life.CLOSED)
             else:
-                self._outbox.close()
+                self._write_buffer.close()
                 self._transport.shut()
 
     def _look(self) -> None:
@@ -244,7 +244,7 @@ class Connection:
         if not self._enter(Life.LET_GO):
             return
         self.error = ConnectionLost(self.address, "it belongs to the parent process, or its thread has ended")
-        for watching in (self._outbox, self._liveness) if loop_lives else ():
+        for watching in (self._write_buffer, self._liveness) if loop_lives else ():
             watching.close()
         self._transport.abandon(loop_lives)
 
@@ -256,7 +256,7 @@ class Connection:
         self._transport.close()
         failure = self.error or ConnectionLost(self.address, "it was closed")
         for reply in self._session.abandon():
-            reply.failed(not_answered(self.address, failure, reply.end <= self._outbox.sent_count))
+            reply.failed(not_answered(self.address, failure, reply.end <= self._write_buffer.sent_count))
         try:
             self._on_close(self, self.error)
         except Exception as exc:
@@ -286,7 +286,7 @@ class Connection:
                     reply.settle()
                 has_answers = True
             elif isinstance(event, Heartbeat):
-                self._outbox.put(commands.NOP)
+                self._write_buffer.put(commands.NOP)
             elif isinstance(event, Refused):
                 self.alive = False  # nsqd closes the connection: a caller that sees the error must not publish here
                 self.refusal = event.error
@@ -399,30 +399,30 @@ class Connection:
             raise UsageError(f"RDY {count} is outside nsqd's range, 0 to {self.negotiated.max_rdy_count}")
         if not self.alive:
             return False
-        self._outbox.put(commands.rdy(count))
+        self._write_buffer.put(commands.rdy(count))
         lowered, self.rdy = count < self.rdy, count
         if lowered:
-            self._outbox.flush()  # its time until it is in force begins now
+            self._write_buffer.flush()  # its time until it is in force begins now
         return True
 
     def finish(self, message_id: bytes) -> bool:
         """FIN: the message is done. Returns False if the connection is gone. Never switches."""
-        return self.alive and self._outbox.put(commands.fin(message_id))
+        return self.alive and self._write_buffer.put(commands.fin(message_id))
 
     def finish_many(self, message_ids: Sequence[bytes]) -> bool:
         """FIN for each of several messages, written at once. False if the connection is gone. Never switches."""
-        return self.alive and self._outbox.put_now(commands.fin_many(message_ids))
+        return self.alive and self._write_buffer.put_now(commands.fin_many(message_ids))
 
     def requeue(self, message_id: bytes, delay: float = 0.0) -> bool:
         """REQ: nsqd delivers the message again after ``delay`` seconds. Never switches.
 
         :returns: False if the connection is gone
         """
-        return self.alive and self._outbox.put(commands.req(message_id, max(0, round(delay * 1000))))
+        return self.alive and self._write_buffer.put(commands.req(message_id, max(0, round(delay * 1000))))
 
     def touch(self, message_id: bytes) -> bool:
         """TOUCH: nsqd's timeout for the message restarts. Returns False if the connection is gone. Never switches."""
-        return self.alive and self._outbox.put(commands.touch(message_id))
+        return self.alive and self._write_buffer.put(commands.touch(message_id))
 
     def publish(self, command: bytes, reply: PendingReply | None = None) -> PendingReply:
         """Queue a PUB, MPUB or DPUB, given as its whole bytes. Never switches.
@@ -436,18 +436,18 @@ class Connection:
         """
         if not self.alive:
             self._require_alive()  # raises
-        outbox = self._outbox
+        write_buffer = self._write_buffer
         reply = PendingReply() if reply is None else reply
         reply.size = size = len(command)
-        reply.end = outbox.put_count + size
+        reply.end = write_buffer.put_count + size
         alone = not self.unanswered
         try:
             self._session.expect(reply)
             if alone:
-                outbox.put_now(command)
+                write_buffer.put_now(command)
             else:
                 # Not now: further publishes of this iteration of the hub leave in the same write.
-                outbox.put(command)
+                write_buffer.put(command)
         except BaseException as exc:
             self.end(exc)
             raise
@@ -456,7 +456,7 @@ class Connection:
     @property
     def at_rest(self) -> bool:
         """Whether all commands are written, and nothing that nsqd sent waits to be read. Never switches."""
-        return self._outbox.idle and self._session.at_rest and not self._transport.has_input()
+        return self._write_buffer.idle and self._session.at_rest and not self._transport.has_input()
 
     @property
     def unanswered_bytes(self) -> int:
@@ -464,7 +464,7 @@ class Connection:
         if not self.unanswered:
             return 0
         oldest = self.unanswered[0]
-        return self._outbox.put_count - oldest.end + oldest.size
+        return self._write_buffer.put_count - oldest.end + oldest.size
 
     @property
     def unanswered_count(self) -> int:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gnsq_like.connection.outbox import Outbox
+from gnsq_like.connection.write_buffer import WriteBuffer
 from gnsq_like.options import ConnectionOptions
 
 #: Heartbeat intervals of silence after which the peer is dead (nsqd's own rule for clients, docs/internals 1.14).
@@ -39,14 +39,14 @@ class Liveness:
         self,
         loop: Any,
         transport: Watched,
-        outbox: Outbox,
+        write_buffer: WriteBuffer,
         options: ConnectionOptions,
         last_received_at: Callable[[], float],
         on_dead: Callable[[str], object],
         on_look: Callable[[], object],
     ) -> None:
         self._transport = transport
-        self._outbox = outbox
+        self._write_buffer = write_buffer
         self._options = options
         self._last_received_at = last_received_at
         self._on_dead = on_dead
@@ -64,9 +64,9 @@ class Liveness:
     def _check(self) -> None:
         self._on_look()
         # A hub that was blocked may not have noticed that the socket is writable again.
-        self._outbox.flush()
+        self._write_buffer.flush()
         now = time.monotonic()
-        since = self._outbox.stalled_since
+        since = self._write_buffer.stalled_since
         if since is not None and now - since > self._options.write_timeout:
             self._on_dead(f"it accepted no bytes for {now - since:.1f} s")
             return

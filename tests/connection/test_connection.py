@@ -364,14 +364,14 @@ def test_close_writes_what_waited_for_the_socket_if_it_takes_it_by_now() -> None
     with PeerInAThread(sink) as nsqd:
         connection = Connection(nsqd.address)
         connection.connect()
-        outbox = connection._outbox
-        assert outbox is not None
-        while outbox.stalled_since is None:
+        write_buffer = connection._write_buffer
+        assert write_buffer is not None
+        while write_buffer.stalled_since is None:
             connection.publish(commands.pub("t", bytes(100_000)))
             gevent.sleep(0)
         connection.finish(ID)
         nsqd.go.set()
-        sink.block_until(outbox.sent_count)
+        sink.block_until(write_buffer.sent_count)
         connection.close()
     assert sink.received.endswith(b"FIN " + ID + b"\n")
 

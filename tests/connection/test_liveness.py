@@ -11,7 +11,7 @@ from gevent import socket
 
 from gnsq_like.connection.connection import Connection
 from gnsq_like.connection.liveness import Liveness
-from gnsq_like.connection.outbox import Outbox
+from gnsq_like.connection.write_buffer import WriteBuffer
 from gnsq_like.errors import NotSent
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.transport.tcp import TcpTransport
@@ -54,11 +54,11 @@ def test_a_hub_that_was_blocked_while_the_peer_read_does_not_count_against_it() 
         connection = Connection(nsqd.address, ConnectionOptions(write_timeout=1.0))
         connection.connect()
         reply = connection.publish(command)
-        outbox = connection._outbox
-        assert outbox is not None
-        assert outbox.stalled_since is not None
+        write_buffer = connection._write_buffer
+        assert write_buffer is not None
+        assert write_buffer.stalled_since is not None
         nsqd.go.set()
-        sink.block_until(outbox.sent_count)
+        sink.block_until(write_buffer.sent_count)
         time.sleep(1.5)  # blocks the hub, which is what this is about, past the next look at the peer
         confirmed(reply)
         assert connection.alive
@@ -93,7 +93,7 @@ def test_what_lies_in_the_socket_unread_is_a_sign_of_life() -> None:
     ours, theirs = socket.socketpair()
     transport = TcpTransport(ours)
     broken: list[BaseException] = []
-    outbox = Outbox(transport, gevent.get_hub().loop, broken.append)
+    write_buffer = WriteBuffer(transport, gevent.get_hub().loop, broken.append)
     silent_since = time.monotonic() - 3600
     looks: list[float] = []
     reasons: list[str] = []
@@ -106,7 +106,7 @@ def test_what_lies_in_the_socket_unread_is_a_sign_of_life() -> None:
     liveness = Liveness(
         gevent.get_hub().loop,
         transport,
-        outbox,
+        write_buffer,
         ConnectionOptions(heartbeat_interval=30, write_timeout=5),
         last_received_at,
         reasons.append,
@@ -121,6 +121,6 @@ def test_what_lies_in_the_socket_unread_is_a_sign_of_life() -> None:
     liveness.close()
     liveness.close()
     assert broken == []
-    outbox.close()
+    write_buffer.close()
     transport.close()
     theirs.close()

@@ -11,7 +11,7 @@ import gevent
 import pytest
 from gevent import socket
 
-from gnsq_like.connection.outbox import Outbox
+from gnsq_like.connection.write_buffer import WriteBuffer
 from gnsq_like.errors import ProtocolError
 from gnsq_like.transport.compression import Codec, Deflate, Snappy
 from gnsq_like.transport.layered import CodecStack, LayeredTransport
@@ -199,42 +199,42 @@ def test_a_kernel_that_takes_little_gets_all_in_order(pair: Pair) -> None:
     transport, end = pair
     transport._tcp._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     broken: list[BaseException] = []
-    outbox = Outbox(transport, gevent.get_hub().loop, broken.append)
+    write_buffer = WriteBuffer(transport, gevent.get_hub().loop, broken.append)
     noise = random.Random(7)
     pieces = [noise.randbytes(noise.choice([5, 5000, 300_000])) for _ in range(20)]
     for number, piece in enumerate(pieces):
-        (outbox.put_now if number % 2 else outbox.put)(piece)
+        (write_buffer.put_now if number % 2 else write_buffer.put)(piece)
     expected = b"".join(pieces)
-    wait_for(lambda: outbox.stalled_since is not None)
+    wait_for(lambda: write_buffer.stalled_since is not None)
     assert transport.unsent
     # What is encoded counts as sent, although the kernel did not take all of it.
-    assert 0 < outbox.sent_count < len(expected)
+    assert 0 < write_buffer.sent_count < len(expected)
     assert end.take(len(expected), at_once=50_000) == expected
-    wait_for(lambda: outbox.stalled_since is None)
+    wait_for(lambda: write_buffer.stalled_since is None)
     assert transport.unsent == 0
-    assert outbox.sent_count == outbox.put_count == len(expected)
-    outbox.put(b"and goes on")
+    assert write_buffer.sent_count == write_buffer.put_count == len(expected)
+    write_buffer.put(b"and goes on")
     assert end.take(11) == b"and goes on"
-    outbox.close()
+    write_buffer.close()
     assert broken == []
 
 
 def test_what_goes_slowly_is_told_from_what_does_not_go(pair: Pair) -> None:
     transport, end = pair
     broken: list[BaseException] = []
-    outbox = Outbox(transport, gevent.get_hub().loop, broken.append)
-    outbox.put_now(random.Random(8).randbytes(3_000_000))
-    since, unsent = outbox.stalled_since, transport.unsent
+    write_buffer = WriteBuffer(transport, gevent.get_hub().loop, broken.append)
+    write_buffer.put_now(random.Random(8).randbytes(3_000_000))
+    since, unsent = write_buffer.stalled_since, transport.unsent
     assert since is not None
     end.sock.recv(1_000_000)
-    outbox.flush()
+    write_buffer.flush()
     assert 0 < transport.unsent < unsent
-    assert outbox.stalled_since is not None
-    assert outbox.stalled_since > since
-    since, unsent = outbox.stalled_since, transport.unsent
-    outbox.flush()
-    assert (outbox.stalled_since, transport.unsent) == (since, unsent)
-    outbox.close()
+    assert write_buffer.stalled_since is not None
+    assert write_buffer.stalled_since > since
+    since, unsent = write_buffer.stalled_since, transport.unsent
+    write_buffer.flush()
+    assert (write_buffer.stalled_since, transport.unsent) == (since, unsent)
+    write_buffer.close()
     assert broken == []
 
 

@@ -27,7 +27,7 @@ _WRITABLE = 2
 
 
 class SendsNow(Protocol):
-    """The part of a transport that the outbox needs."""
+    """The part of a transport that the write buffer needs."""
 
     #: Bytes that ``send_now`` accepted and the kernel did not; while there are any, it is called again.
     @property
@@ -36,7 +36,7 @@ class SendsNow(Protocol):
     def send_now(self, data: bytes | memoryview) -> int: ...
 
 
-class Outbox:
+class WriteBuffer:
     """The write side of one connection.
 
     :param loop: the hub's event loop
