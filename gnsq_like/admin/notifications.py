@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
+import time
+from collections import deque
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -36,26 +38,32 @@ class Notifications(HTTPClient):
         super().__init__(f"{parts.scheme}://{parts.netloc}", timeout)
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._call = call
-        #: Entries that are being sent, or wait for those.
-        self._waiting_count = 0
+        #: The entry that is being sent, and those that wait for it; each with the monotonic time until which it may.
+        self._waiting: deque[tuple[float, dict[str, object]]] = deque()
 
     def send(self, entry: dict[str, object]) -> None:
         """Send an object; returns at once. From any thread."""
         self._call(self._begin, entry)
 
     def _begin(self, entry: dict[str, object]) -> None:
-        if self._waiting_count >= MOST_WAITING:
+        if len(self._waiting) >= MOST_WAITING:
             logger.error("too many notifications are waiting; dropped: %s", entry)
             return
-        self._waiting_count += 1
-        gevent.spawn(self._post_entry, entry)
+        self._waiting.append((time.monotonic() + self._timeout, entry))
+        if len(self._waiting) == 1:
+            gevent.spawn(self._send_all)
 
-    def _post_entry(self, entry: dict[str, object]) -> None:
-        try:
-            answer = self._fetch("POST", self._path, json.dumps(entry).encode())
-            if not 200 <= answer.status < 300:
-                raise HTTPRequestFailed(self.url, f"answered with status {answer.status}")
-        except HTTPError as exc:
-            logger.error("notification failed: %s", exc)
-        finally:
-            self._waiting_count -= 1
+    def _send_all(self) -> None:
+        """In one greenlet: of several that wait for the connection, any may be the next."""
+        while self._waiting:
+            until, entry = self._waiting[0]
+            try:
+                if time.monotonic() >= until:
+                    raise HTTPRequestFailed(self.url, f"earlier ones have taken {self._timeout:g} s")
+                answer = self._fetch("POST", self._path, json.dumps(entry).encode())
+                if not 200 <= answer.status < 300:
+                    raise HTTPRequestFailed(self.url, f"answered with status {answer.status}")
+            except HTTPError as exc:
+                logger.error("notification failed: %s", exc)
+            finally:
+                self._waiting.popleft()

@@ -21,10 +21,10 @@ def call(function: object, *arguments: object) -> None:
 def test_the_endpoint_gets_all_in_their_order() -> None:
     with scripted(always(response())) as endpoint:
         with Notifications(f"http://ada:b@{endpoint.address}/a?key=1", 60.0, call) as hook:
-            for number in range(3):
+            for number in range(30):
                 hook.send({"number": number})
-            wait_for(lambda: len(endpoint.asked) == 3)
-        assert [json.loads(each.body) for each in endpoint.asked] == [{"number": number} for number in range(3)]
+            wait_for(lambda: len(endpoint.asked) == 30)
+        assert [json.loads(each.body) for each in endpoint.asked] == [{"number": number} for number in range(30)]
         assert {each.line for each in endpoint.asked} == {"POST /a?key=1 HTTP/1.1"}
         assert {each.headers["authorization"] for each in endpoint.asked} == {"Basic YWRhOmI="}
 
