@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from gnsq_like.admin.peek import MOST_MESSAGES, SECONDS
 from gnsq_like.admin.upstream.actions import Performed
 from gnsq_like.admin.web.operations import Target
-from gnsq_like.admin.web.pages.view import Page, View
+from gnsq_like.admin.web.pages.page import Page, View
 from gnsq_like.admin.web.screens import Screens
 from gnsq_like.admin.web.site import Site
 from gnsq_like.admin.web.words import body

@@ -18,7 +18,7 @@ from markupsafe import escape
 from gnsq_like._version import __version__
 from gnsq_like.admin.web import words
 from gnsq_like.admin.web.drawing import bar
-from gnsq_like.admin.web.pages.view import UPWARDS, Page, View
+from gnsq_like.admin.web.pages.page import UPWARDS, Page, View
 from gnsq_like.server.daemon_options import VERSION
 
 _HERE = Path(__file__).parent

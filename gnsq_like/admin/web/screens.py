@@ -16,7 +16,7 @@ from gnsq_like.admin.upstream import actions
 from gnsq_like.admin.upstream.actions import Performed
 from gnsq_like.admin.web.operations import Target
 from gnsq_like.admin.web.pages import nodes, others, topic
-from gnsq_like.admin.web.pages.view import Page, View
+from gnsq_like.admin.web.pages.page import Page, View
 from gnsq_like.admin.web.rendering import Kept, Renderer
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import NSQError

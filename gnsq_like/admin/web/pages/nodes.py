@@ -11,9 +11,9 @@ from typing import Any
 from gnsq_like.admin.history.trend import is_peek
 from gnsq_like.admin.upstream.cluster import MAX_AGE
 from gnsq_like.admin.upstream.overview import NodeTotal
+from gnsq_like.admin.web.pages.page import Page, View
 from gnsq_like.admin.web.pages.topic import attributes_of
 from gnsq_like.admin.web.pages.topics import sort_of
-from gnsq_like.admin.web.pages.view import Page, View
 from gnsq_like.errors import NSQError
 
 SORTS: dict[str, Callable[[NodeTotal], Any]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnsq_like.admin.upstream.cluster import MAX_AGE
-from gnsq_like.admin.web.pages.view import Page, View
+from gnsq_like.admin.web.pages.page import Page, View
 from gnsq_like.errors import NSQError
 
 

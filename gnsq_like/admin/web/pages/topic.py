@@ -9,7 +9,7 @@ from gnsq_like.admin.history.trend import Trend, is_peek, states_of
 from gnsq_like.admin.upstream.cluster import MAX_AGE
 from gnsq_like.admin.upstream.overview import ChannelTotal
 from gnsq_like.admin.web.drawing import chart
-from gnsq_like.admin.web.pages.view import Page, View
+from gnsq_like.admin.web.pages.page import Page, View
 from gnsq_like.cluster.counting import TopicCount
 from gnsq_like.cluster.figures import ChannelFigures, connected_seconds
 from gnsq_like.cluster.nodes import place_of

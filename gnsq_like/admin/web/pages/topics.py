@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnsq_like.admin.history.trend import Trend, is_peek, topic_states
-from gnsq_like.admin.web.pages.view import UPWARDS, Page, View
+from gnsq_like.admin.web.pages.page import UPWARDS, Page, View
 
 #: Rows of a page.
 PER_PAGE = 100
