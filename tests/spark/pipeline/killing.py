@@ -156,6 +156,8 @@ def running(
     finally:
         if process.poll() is None:
             kill(process)
+        for stream in filter(None, (process.stdout, process.stderr)):
+            stream.close()
 
 
 def kill(process: subprocess.Popen[str]) -> None:

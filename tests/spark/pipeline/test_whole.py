@@ -17,10 +17,12 @@ import pytest
 
 from tests.spark.pipeline.beside import Beside
 from tests.spark.pipeline.killing import (
+    BROKEN_EVERY,
     Moment,
     Victim,
     check,
     fill,
+    kill,
     kill_one,
     read,
     run_to_its_end,
@@ -31,6 +33,7 @@ from tests.spark.pipeline.killing import (
 from tests.support.daemons import Kind, running_nsqd, wait_for
 from tests.support.files import files_below
 from tests.support.processes import java_of, paths_of_pythons, threads_of
+from tests.support.s3 import serving_s3
 from tests.support.spark_sessions import ROOT
 
 pytest.importorskip("pyspark")
@@ -132,6 +135,31 @@ def test_killed_workers_and_a_killed_run_into_iceberg_beside_a_reader(tmp_path: 
         check(read([nsqd], tmp_path, "iceberg"), 10_000)
     assert beside.errors == []
     assert beside.reads
+
+
+def test_a_killed_run_on_an_object_store_has_each_message_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stage and tables are there; the checkpoint is not, and Spark has no jars for it."""
+    fsspec = pytest.importorskip("fsspec")
+    from pyarrow import dataset, fs
+
+    with serving_s3() as s3, running_nsqd("process") as nsqd:
+        for name, value in {"ENDPOINT_URL": s3, "ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        fsspec.filesystem("s3").mkdir("bucket")
+        fill([nsqd], 6_000)
+        places = "\n".join(f'{name} = "s3://bucket/{name}"' for name in ("data", "metrics", "archive"))
+        config = write_config([nsqd], tmp_path, 1_000, more=places)
+        given = config.read_text().replace("[source]", '[source]\nstaging_location = "s3://bucket/stage"')
+        config.write_text(given)
+        commits = tmp_path / "out" / "checkpoint" / "commits"
+        with running_pipeline(config, "--available-now") as process:
+            wait_for(lambda: commits.exists() and len(list(commits.iterdir())) >= 2, "two batches", 300)
+            kill(process)
+        run_to_its_end(config, 300)
+        system, root = fs.FileSystem.from_uri("s3://bucket/data")
+        found = dataset.dataset(root, filesystem=system, format="parquet", partitioning="hive").to_table()
+    numbers = Counter(body["number"] for body in found["body"].to_pylist())
+    assert numbers == Counter(number for number in range(6_000) if number % BROKEN_EVERY)
 
 
 def can_mount() -> bool:
