@@ -147,9 +147,9 @@ def is_data_file(path: str) -> bool:
 def file_system(url: str) -> tuple[fs.FileSystem, str]:
     """The file system of a URL, and its path there. Credentials are those of the environment."""
     if urlsplit(url).scheme == "file":
-        # Not from_uri: Spark does not decode the characters of a path.
         return fs.LocalFileSystem(), url.removeprefix("file://")
-    system, path = fs.FileSystem.from_uri(url.replace("s3a://", "s3://", 1))
+    # Spark does not decode the characters of a path.
+    system, path = fs.FileSystem.from_uri(url.replace("s3a://", "s3://", 1).replace("%", "%25"))
     return system, path
 
 

@@ -1,4 +1,4 @@
-"""Files that no table has are removed once they are old, and no others."""
+"""Files that no table has are removed once they are old, and no others; small files on an object store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,22 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from gnsq_like.spark.tables.data_file import UNTRACKED_AGE, DataFile, clean, is_data_file, new_path
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from gnsq_like.spark.tables.data_file import (
+    UNTRACKED_AGE,
+    DataFile,
+    clean,
+    directories,
+    is_data_file,
+    list_names,
+    new_path,
+    read_text,
+    write_text,
+)
+from tests.support.s3 import serving_s3
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -42,3 +57,17 @@ def test_the_name_of_a_file_has_its_hour_in_utc() -> None:
     assert path.startswith("date=2026-11-21/hour=23/part-") and is_data_file(path)
     assert DataFile(path, 1, 1).partition == {"date": "2026-11-21", "hour": "23"}
     assert not is_data_file(path + "x") and not is_data_file("x" + path)
+
+
+def test_small_files_on_an_object_store_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    with serving_s3() as s3:
+        for name, value in {"ENDPOINT_URL": s3, "ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("bucket")
+        assert list_names("s3a://bucket/c/tables") == []
+        for name in ("file%3A%2F%2F%2Fa", ".hidden", "b"):
+            write_text(f"s3a://bucket/c/tables/{name}", "some text")
+        assert sorted(list_names("s3a://bucket/c/tables")) == ["b", "file%3A%2F%2F%2Fa"]
+        assert read_text("s3a://bucket/c/tables/file%3A%2F%2F%2Fa") == "some text"
+        assert directories("s3a://bucket/c") == ["tables"]
