@@ -84,6 +84,8 @@ class LookupdPoller:
         self._hurried = PendingReply()
         #: nsqds on which one of the user's functions failed when it was last called, with the function's option.
         self._excluded: set[tuple[str, str]] = set()
+        #: When the next round is due, by the clock.
+        self.next_at = 0.0
         #: The last error of each nsqlookupd that has not answered since, by its URL.
         self.failures: dict[str, NSQError] = {}
         #: What the last round with an answer listed, by the addresses that nsqds give.
@@ -136,7 +138,7 @@ class LookupdPoller:
                     self._rounds.ended(answered=True, fruitful=False)
 
     def _wait(self) -> None:
-        due = self._rounds.next_at(self._clock())
+        self.next_at = due = self._rounds.next_at(self._clock())
         if self._hurried.wait(due - self._clock()):
             due = min(due, self._rounds.began + delays.ROUND_SPACING)
             gevent.sleep(max(LEAST_TIMEOUT, due - self._clock()))

@@ -265,6 +265,11 @@ class Redialer(Generic[_A]):
             self._found -= {address}
             self._lost.discard(address)
 
+    def next_try(self, address: str) -> float | None:
+        """When this address is tried next, by the clock; None if a try is under way or none is due."""
+        times = [each.not_before for target, each in self._table.items() if str(target) == address]
+        return min((at for at in times if at > self._clock()), default=None)
+
     def _is_wanted(self, address: _A) -> bool:
         """Whether it may be dialled now."""
         return address in self.known and address not in self._lost
@@ -294,15 +299,14 @@ class Redialer(Generic[_A]):
                         dialled.since = self._clock()
                         self._lost.discard(address)
                         return
-                    pause = self._delay(dialled, self._max_redial_delay)
+                    self._delay(dialled, self._max_redial_delay)
                 else:
                     self._failed(address, dialled, error)
                     if self._stopped:
                         return
                     # One that was lost may be restarting, and still be listed from before.
                     longest = delays.search_delay(self._lost.seconds(address), self._max_redial_delay)
-                    pause = self._delay(dialled, longest)
-                log_soon(logger.info, "nsqd at %s: the next try is in %.1f s", address, pause)
+                    self._delay(dialled, longest)
         finally:
             dialled.trying = None
 
@@ -335,8 +339,7 @@ class Redialer(Generic[_A]):
     def _is_hopeless(self, dialled: _Dialled) -> bool:
         return dialled.refused and not (dialled.may_pass and self._has_connected)
 
-    def _delay(self, dialled: _Dialled, longest: float) -> float:
-        """Delay the next try; returns the seconds."""
+    def _delay(self, dialled: _Dialled, longest: float) -> None:
+        """Delay the next try."""
         pause = delays.redial_delay(max(1, dialled.count), self._draw, maximum=longest)
         dialled.not_before = self._clock() + pause
-        return pause

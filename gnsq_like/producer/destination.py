@@ -17,6 +17,7 @@ import gevent
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
+from gnsq_like.discovery.outages import Outages
 from gnsq_like.discovery.redial import Tries
 from gnsq_like.errors import ConnectionFailed, ConnectionLost, NSQError
 from gnsq_like.options import ProducerOptions
@@ -43,6 +44,7 @@ class DestinationOwner(Protocol):
     options: ProducerOptions
     hub: Any
     hooks: HookRunner
+    outages: Outages
 
     @property
     def awaited(self) -> Sized: ...
@@ -90,6 +92,11 @@ class Destination:
     def retry_at(self) -> float | None:
         """Monotonic time of the next try to connect; None while connected or connecting, and if it is not wanted."""
         return None if self.connected or self._dialling or not self.wanted else self._tries.not_before
+
+    @property
+    def next_try(self) -> float | None:
+        """Monotonic time before which it is not tried again, if that is to come."""
+        return self._tries.not_before if self._tries.not_before > time.monotonic() else None
 
     @property
     def usable(self) -> bool:
@@ -177,6 +184,7 @@ class Destination:
                 return
         self.connection = connection
         self.failure = None
+        self._pool.outages.answered(self.name)
         if old is not None and old.alive:
             lost = ConnectionLost(self.name, "nsqd left publishes unanswered, and answers on a new connection")
             self._pool.hooks.call("on_disconnect", self.name, lost)
@@ -189,13 +197,13 @@ class Destination:
         self._unreachable = True
         self.failure = error
         is_news = self._tries.failed(error) and not again
-        pause = self._pause()
-        log_soon(logger.debug if again else logger.warning, "%s; next try in %.1f s", error, pause)
+        self._pause()
+        self._pool.outages.failed(self.name, error)
         if is_news:
             self._pool.hooks.call("on_error", self.name, error)
 
-    def _pause(self) -> float:
-        """Delay the next try; returns the seconds."""
+    def _pause(self) -> None:
+        """Delay the next try."""
         longest = self._options.max_redial_delay
         if not self._tries.refused:
             # Only publishes make it connect, so there should be a try within the time of each.
@@ -204,7 +212,6 @@ class Destination:
                 longest = min(longest, _REDIAL_MAXIMUM)
         pause = redial_delay(self._tries.count, draw, maximum=longest)
         self._tries.not_before = time.monotonic() + pause
-        return pause
 
     def _answered(self, connection: Connection) -> None:
         # Once per read.
@@ -221,7 +228,7 @@ class Destination:
         elif error is None:
             return  # closed by _take, or before it was used
         if error is not None:
-            log_soon(logger.warning, "%s", error)
+            self._pool.outages.failed(self.name, error)
             refusal = connection.refusal
             is_failure = refusal is None or refusal.publish_verdict != "refused"
             self._tries.count += is_failure

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from gnsq_like.addresses import Address
+from gnsq_like.discovery.outages import Outages
 from gnsq_like.discovery.redial import Lost
 from gnsq_like.errors import NSQError
 from gnsq_like.options import ProducerOptions
@@ -25,6 +26,7 @@ class DiscoveryOwner(DestinationOwner, Protocol):
     options: ProducerOptions
     #: Monotonic time since which publishes fail at once.
     away_since: float | None
+    outages: Outages
 
 
 class Discovery:
@@ -40,6 +42,8 @@ class Discovery:
         self.destinations: list[Destination] = [Destination(address, pool) for address in self._fixed]
         self._lookupds = lookupds
         self._poller: LookupdPoller | None = None
+        #: nsqlookupds that did not answer, at the last look.
+        self._asked: set[str] = set()
         #: Whether a round has ended.
         self._discovered = not lookupds
         #: Whether all nsqds are known, or no nsqlookupd answers: True from the end of the first round on.
@@ -99,6 +103,20 @@ class Discovery:
             destination.wanted = False
             self._lost.add(destination.address)
         self.hurry()
+
+    def next_try(self, where: str) -> float | None:
+        """When this nsqd or nsqlookupd is tried next; None if that is under way, or unknown."""
+        if self._poller is not None and where in self._poller.failures:
+            return self._poller.next_at
+        return next((each.next_try for each in self.destinations if each.name == where), None)
+
+    def away(self) -> set[str]:
+        """The nsqds that are not connected, and the nsqlookupds that do not answer; the others have been reached."""
+        failures = {} if self._poller is None else self._poller.failures
+        for url in self._asked.difference(failures):
+            self._pool.outages.answered(url)
+        self._asked = set(failures)
+        return {*failures, *(each.name for each in self.destinations if not each.connected)}
 
     def why_none(self, but: Collection[str]) -> list[str]:
         """Why there is no nsqd, for an error's text.

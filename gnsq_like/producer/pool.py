@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from gnsq_like.addresses import Address
+from gnsq_like.discovery.outages import Outages
 from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.batching import Batching
@@ -105,6 +106,7 @@ class Pool:
         self.hooks = hooks
         self.counts = counts
         self.discovery = Discovery(addresses, lookupds, self)
+        self.outages = Outages("Producer", self.discovery.next_try)
         self._turns = Turns()
         #: Publishes that wait for a connection or for room, oldest first.
         self._queue: deque[Publish] = deque()
@@ -213,6 +215,7 @@ class Pool:
             self.control.by(self._expires_at, self._expire)
         if self.batching is not None:
             self.batching.close_due()
+        self.outages.look(self.discovery.away())
         self._pump()
 
     def _expire(self) -> None:
@@ -349,7 +352,7 @@ class Pool:
 
     def report(self, address: str, error: NSQError) -> None:
         """An error after which the Producer continues. Never switches."""
-        log_soon(logger.warning, "%s", error)
+        self.outages.failed(address, error)
         self.hooks.call("on_error", address, error)
 
     # -- the end ------------------------------------------------------------------------------------

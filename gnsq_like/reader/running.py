@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from gnsq_like.addresses import Address
+from gnsq_like.discovery.outages import Outages
 from gnsq_like.discovery.redial import Redialer, Target
 from gnsq_like.errors import NsqdError, NSQError
 from gnsq_like.options import ReaderOptions
@@ -98,6 +99,7 @@ class Subscriptions:
     ) -> None:
         self._setup = setup
         self._counts = counts
+        self._clients = clients
         self._flow = flow
         self._handlers = handlers
         self._give_up = give_up
@@ -107,6 +109,7 @@ class Subscriptions:
         #: Whether the Reader stops, which alone ends connections then; none is made any more.
         self.is_stopping = False
         self._poller = self._make_poller(clients) if clients else None
+        self._outages = Outages(setup.name, self._next_try)
         #: Only without fixed nsqds, where SUB creates the topics.
         self._missing = MissingTopics(setup.name, setup.topics, clients) if clients and not setup.nsqds else None
         self._redialer: Redialer[Target] = Redialer(
@@ -146,11 +149,25 @@ class Subscriptions:
             if not subscription.is_added:
                 subscription.connection.end("its beginning was interrupted")
         self._redialer.look()
+        self._look_for_outages()
         if self._missing is not None and not self.is_stopping:
             self._missing.look()
 
+    def _look_for_outages(self) -> None:
+        away = {} if self._poller is None else self._poller.failures
+        for client in self._clients:
+            if client.url not in away:
+                self._outages.answered(client.url)
+        self._outages.look({*away, *map(str, self._redialer.known)})
+
+    def _next_try(self, where: str) -> float | None:
+        if self._poller is not None and where in self._poller.failures:
+            return self._poller.next_at
+        return self._redialer.next_try(where)
+
     def stop(self) -> None:
         """Make no further connections. May switch."""
+        self._look_for_outages()
         if self._poller is not None:
             self._poller.stop()
         self._redialer.stop()
@@ -234,6 +251,7 @@ class Subscriptions:
         self._counts.reconnects += target in self._were_connected
         self._were_connected.add(target)
         subscription.is_added = True
+        self._outages.answered(str(target))
         flow.add(subscription)
         setup.hooks.call("on_connect", subscription.address)
         log_soon(logger.info, "subscribed to %s/%s at %s", target.topic, setup.channel, target.address)
@@ -254,7 +272,7 @@ class Subscriptions:
             self._flow.lose(subscription)
             self._setup.hooks.call("on_disconnect", subscription.address, error)
             if error is not None:
-                log_soon(logger.warning, "%s", error)
+                self._outages.failed(str(target), error)
         finally:
             if subscription.is_gone:
                 self._redialer.forget([target])
@@ -268,7 +286,8 @@ class Subscriptions:
         one answer: the other place is lost until the connection ends, and with RDY 1 nothing is delivered any more.
         An answer that came too late is refused with the same words, and costs no place.
         """
-        self._report(subscription.address, error)
+        log_soon(logger.warning, "%s: %s", self._setup.name, error)
+        self._setup.hooks.call("on_error", subscription.address, error)
         unknown = error.code in ("E_FIN_FAILED", "E_REQ_FAILED") and error.detail.endswith(_UNKNOWN)
         unknown = unknown and not subscription.timeouts.was_overdue(error)
         if unknown and not self.is_stopping and subscription.drained is None:
@@ -292,7 +311,7 @@ class Subscriptions:
         subscription.connection.close()
 
     def _report(self, address: str, error: NSQError) -> None:
-        log_soon(logger.warning, "%s", error)
+        self._outages.failed(address, error)
         self._setup.hooks.call("on_error", address, error)
 
     def stats(self) -> dict[str, Any]:

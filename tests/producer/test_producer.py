@@ -87,7 +87,7 @@ def test_failures_are_logged_and_reported(
     producer.close()
     assert ("connect", other.address) in heard
     assert ("disconnect", other.address, None) in heard
-    assert "next try in" in caplog.text
+    assert "the next try is in" in caplog.text
 
 
 @pytest.mark.parametrize("patched", ["patched", "plain"])

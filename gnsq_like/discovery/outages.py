@@ -1,0 +1,91 @@
+"""Log lines about daemons that cannot be reached: one when it begins, one a minute with a count, one at its end.
+
+A daemon that is away is tried every second or so, by each Reader; a line for each try would bury everything else. The
+lines say when the next try is: where that is not known yet, :meth:`Outages.look` writes them, once a second.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+
+from gnsq_like.errors import NSQError, is_incurable
+from gnsq_like.runtime.dispatcher import log_soon
+from gnsq_like.runtime.native import monotonic
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two lines about the same outage.
+_EVERY = 60.0
+
+
+class _Outage:
+    __slots__ = ("began", "count", "error", "said_at", "said_incurable")
+
+    def __init__(self, began: float, error: NSQError) -> None:
+        self.began = began
+        #: The last failure, and how many there were since the last line.
+        self.error = error
+        self.count = 0
+        #: When the last line was logged; None before the first.
+        self.said_at: float | None = None
+        self.said_incurable = False
+
+
+class Outages:
+    """Which daemons one Reader or Producer cannot reach. Nothing here switches.
+
+    :param name: of the Reader or Producer
+    :param next_try: returns the clock's time of the next try at an address or URL; None if it is under way or unknown
+    """
+
+    def __init__(
+        self, name: str, next_try: Callable[[str], float | None], clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._name = name
+        self._next_try = next_try
+        self._clock = clock
+        self._outages: dict[str, _Outage] = {}
+
+    def failed(self, where: str, error: NSQError) -> None:
+        """A connection to this address or URL was lost, or a try has failed."""
+        outage = self._outages.setdefault(where, _Outage(self._clock(), error))
+        outage.error = error
+        outage.count += 1
+        if outage.said_at is None and self._next_try(where) is not None:
+            self._say(where, outage, "")
+
+    def answered(self, where: str) -> None:
+        """It has been reached."""
+        outage = self._outages.pop(where, None)
+        if outage is None:
+            return
+        seconds = self._clock() - outage.began
+        if outage.said_at is None:
+            log_soon(logger.warning, "%s: %s; reached again after %.1f s", self._name, outage.error, seconds)
+        else:
+            log_soon(logger.info, "%s: %s is reached again, after %.1f s", self._name, where, seconds)
+
+    def look(self, wanted: Collection[str]) -> None:
+        """Log what is due.
+
+        :param wanted: what is still tried; the rest is forgotten
+        """
+        now = self._clock()
+        for where, outage in list(self._outages.items()):
+            if outage.said_at is None:
+                self._say(where, outage, "")
+            elif where not in wanted:
+                del self._outages[where]
+            elif outage.count and (
+                now - outage.said_at >= _EVERY or (is_incurable(outage.error) and not outage.said_incurable)
+            ):
+                self._say(where, outage, f"; failures since the last line: {outage.count}")
+
+    def _say(self, where: str, outage: _Outage, count: str) -> None:
+        now = self._clock()
+        due = self._next_try(where)
+        after = "" if due is None else f"; the next try is in {max(0.0, due - now):.1f} s"
+        log_soon(logger.warning, "%s: %s%s%s", self._name, outage.error, count, after)
+        outage.said_at, outage.count = now, 0
+        outage.said_incurable = is_incurable(outage.error)
