@@ -23,7 +23,6 @@ import argparse
 import itertools
 import json
 import os
-import random
 import resource
 import statistics
 import subprocess
@@ -83,27 +82,28 @@ def addresses(nsqd_address: str, count: int) -> list[str]:
 
 def plan_child(connections: str) -> dict[str, float]:
     """A Reader's usual cases; the dearest is the figure."""
-    from gnsq_like.policy.charge import Charge, Settings
-    from gnsq_like.policy.rdy import plan
+    from gnsq_like.policy.level import Level
+    from gnsq_like.policy.line import Line
+    from gnsq_like.policy.places import Places, Settings
 
-    settings, rng = Settings(), random.Random(1)
     dearest = 0.0
     for busy, max_in_flight in ((1000, 2500), (500, 2500), (100, 5000), (10, 200), (1, 1000)):
-        charges = [Charge(number, 0.0, settings) for number in range(int(connections))]
+        places: Places[int] = Places(Settings())
+        places.most = max_in_flight
+        lines = [Line(number, Level(), 0.0) for number in range(int(connections))]
+        for line in lines:
+            places.opened(line)
         now = 0.0
         for _ in range(200):
             now += 0.01
-            made = plan(charges, max_in_flight=max_in_flight, now=now, modes={}, settings=settings, draw=rng.random)
-            for key, rdy in made.changes:
-                assert isinstance(key, int)
-                charges[key].sent(rdy, now)
-            for charge in charges[:busy]:
-                if charge.rdy and not charge.in_flight:
-                    charge.received(1, now)
+            places.plan(now, {})
+            for line in lines[:busy]:
+                if line.rdy and not line.in_flight:
+                    places.received(line, 1, now, 0.0)
         count = 50
         began = time.process_time()
         for _ in range(count):
-            plan(charges, max_in_flight=max_in_flight, now=now, modes={}, settings=settings, draw=rng.random)
+            places.plan(now, {})
         dearest = max(dearest, (time.process_time() - began) / count)
     return {"plan, ms": 1000 * dearest}
 

@@ -215,7 +215,7 @@ def test_only_public_names_come_from_the_package() -> None:
         ("gnsq_like.wire.frames", "def f():\n    import time"),
         ("gnsq_like.wire.frames", "from .. import connection"),
         ("gnsq_like.wire.frames", "from gnsq_like import Reader"),
-        ("gnsq_like.policy.rdy", "from ..errors import NSQError"),
+        ("gnsq_like.policy.places", "from ..errors import NSQError"),
         ("gnsq_like.errors", "from gnsq_like.wire import frames"),
         ("gnsq_like.connection.connection", "if TYPE_CHECKING:\n    from gnsq_like.reader.reader import Reader"),
         ("gnsq_like.connection.connection", "from gnsq_like.http import client"),

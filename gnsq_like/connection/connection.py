@@ -399,19 +399,31 @@ class Connection:
             raise UsageError(f"RDY {count} is outside nsqd's range, 0 to {self.negotiated.max_rdy_count}")
         if not self.alive:
             return False
-        self._write_buffer.put(commands.rdy(count))
-        lowered, self.rdy = count < self.rdy, count
-        if lowered:
-            self._write_buffer.flush()  # its time until it is in force begins now
+        self._write_buffer.put_now(commands.rdy(count))
+        self.rdy = count
         return True
 
     def finish(self, message_id: bytes) -> bool:
         """FIN: the message is done. Returns False if the connection is gone. Never switches."""
         return self.alive and self._write_buffer.put(commands.fin(message_id))
 
-    def finish_many(self, message_ids: Sequence[bytes]) -> bool:
-        """FIN for each of several messages, written at once. False if the connection is gone. Never switches."""
-        return self.alive and self._write_buffer.put_now(commands.fin_many(message_ids))
+    def finish_many(
+        self, message_ids: Sequence[bytes], *, rdy_before: int | None = None, rdy_after: int | None = None
+    ) -> bool:
+        """FIN for each of several messages, written at once. False if the connection is gone. Never switches.
+
+        :param rdy_before: RDY to write before them, and ``rdy_after`` after them; see :meth:`set_rdy`
+        """
+        if not self.alive:
+            return False
+        data = commands.fin_many(message_ids)
+        if rdy_before is not None:
+            data = commands.rdy(rdy_before) + data
+            self.rdy = rdy_before
+        if rdy_after is not None:
+            data += commands.rdy(rdy_after)
+            self.rdy = rdy_after
+        return self._write_buffer.put_now(data)
 
     def requeue(self, message_id: bytes, delay: float = 0.0) -> bool:
         """REQ: nsqd delivers the message again after ``delay`` seconds. Never switches.
@@ -452,6 +464,11 @@ class Connection:
             self.end(exc)
             raise
         return reply
+
+    @property
+    def is_written(self) -> bool:
+        """Whether all commands are written. Never switches."""
+        return self._write_buffer.idle
 
     @property
     def at_rest(self) -> bool:

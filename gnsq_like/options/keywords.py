@@ -146,11 +146,12 @@ class ReaderOptionsDict(DiscoveryOptionsDict, total=False):
     default_requeue_delay: float
     #: Upper limit of that delay, in seconds.
     max_requeue_delay: float
-    #: Seconds without a message after which a connection lends its share of max_in_flight to busy ones.
+    #: Longest time without a message, in seconds, for which a connection keeps a place while others have none; mostly
+    #: it gives the place up far sooner.
     low_rdy_idle_timeout: float
     #: If max_in_flight is below the number of busy nsqds, they take turns of at most so many seconds.
     low_rdy_timeout: float
-    #: Longest turn of a connection that delivers nothing, in seconds.
+    #: Longest wait of a backoff test for a message on one connection, in seconds, while there are others.
     low_rdy_probe_timeout: float
     #: Whether RDY follows the traffic, so that sparse messages do not wait in nsqd's output buffer.
     adaptive_rdy: bool

@@ -490,7 +490,8 @@ class ReaderOptions(DiscoveryOptions):
     )
     max_requeue_delay: float = _option("Upper limit of that delay, in seconds.", 900.0, minimum=0)
     low_rdy_idle_timeout: float = _option(
-        "Seconds without a message after which a connection lends its share of max_in_flight to busy ones.",
+        "Longest time without a message, in seconds, for which a connection keeps a place while others have none; "
+        "mostly it gives the place up far sooner.",
         10.0,
         above=0,
     )
@@ -500,7 +501,9 @@ class ReaderOptions(DiscoveryOptions):
         above=0,
     )
     low_rdy_probe_timeout: float = _option(
-        "Longest turn of a connection that delivers nothing, in seconds.", 0.25, above=0
+        "Longest wait of a backoff test for a message on one connection, in seconds, while there are others.",
+        0.25,
+        above=0,
     )
     adaptive_rdy: bool = _option(
         "Whether RDY follows the traffic, so that sparse messages do not wait in nsqd's output buffer.", True, kind=bool

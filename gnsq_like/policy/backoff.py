@@ -26,7 +26,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Hashable
 
-from gnsq_like.policy.board import Mode
+
+class Mode(enum.Enum):
+    """The RDY that backoff allows."""
+
+    FLOWING = "flowing"  #: all of it
+    BLOCKED = "blocked"  #: RDY 0 everywhere
+    PROBING = "probing"  #: RDY 1 on one connection, for a test message
+
 
 #: Level (1, 2, ...) to seconds of blocking; capped at `max_backoff_duration`.
 Strategy = Callable[[int], float]

@@ -1,40 +1,35 @@
-"""A limit of messages a second: tokens, and a plan that never asks nsqds for more messages than there are tokens.
+"""A limit of messages a second: tokens, and no more RDY than there are tokens for.
 
-Theory. Each message that arrives takes a *token*; tokens come at `rate`, up to those of a second. nsqd sends messages
-while its in-flight count is below RDY, so what may arrive without another command is the *exposure*: the sum over
-connections of RDY less those in flight, or of those that are coming after RDY was lowered. It never exceeds the tokens.
-So no message waits here for its token, while its time at nsqd runs.
+Each message that arrives takes a *token*; tokens come at ``rate``, up to those of a second. nsqd sends messages while
+fewer are in flight than RDY, so what may arrive without another command is the *exposure*: RDY less those in flight, or
+those that are coming after RDY was lowered, of all connections. It never exceeds the tokens. So no message waits here
+for its token, while its time at nsqd runs.
 
 An answer raises the exposure, because nsqd may send another message. Where the tokens do not suffice for that, RDY 0 is
-sent before the answer (`overdraws`). So RDY commands come in pairs: RDY up for all tokens there are, RDY 0 when they
-have been used. One raise at a time, and a pause between two of them, limit their number to COMMANDS a second; the
-tokens that come meanwhile are the next raise's. Where the messages are fewer than the tokens, RDY stays up, and no
-commands are needed.
-
-What each connection should have is decided by the plan for all Readers (`rdy`); `within_tokens` lets through what the
-tokens allow of it, the longest waiting connection first.
-
-Rules for editors. As for `rdy.plan`: `within_tokens` changes nothing, and a second plan at the same time finds nothing
-to do; `RateLimit.sent` records each command.
+sent before the answer. So RDY commands come in pairs: RDY up for the tokens there are, RDY 0 when they have been used.
+One raise at a time, and a pause between two of them, limit their number to COMMANDS a second; the tokens that come
+meanwhile are the next raise's. Where the messages are fewer than the tokens, RDY stays up, and no commands are needed.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from math import ceil, floor
 
-from gnsq_like.policy.board import FOREVER, Plan
-from gnsq_like.policy.charge import NEVER, Charge, K, Settings
+from gnsq_like.policy.charge import FOREVER, NEVER
+from gnsq_like.policy.line import K, Line
 
-#: Seconds whose tokens are kept.
+#: Seconds whose tokens are kept: as many as pass between two raises at the lowest rate of commands, and more.
 BURST = 1.0
-#: RDY commands a second, all connections together.
+#: RDY commands a second, all connections together: nsqd reads these beside those of all other Readers.
 COMMANDS = 20
 #: As many connections are lowered within that number, if all of them have to be; with more of them, it takes longer.
-_LOWERED = 9
-#: Seconds between a lowering and the next raise.
-_PAUSE = 0.001
+LOWERED = 9
+#: Seconds between a lowering and the next raise, so that they do not arrive together.
+PAUSE = 0.001
+#: Busy connections are raised first, unless the silent ones have had nothing for so many seconds.
+SILENT_EVERY = 0.5
 
 
 class RateLimit:
@@ -56,7 +51,7 @@ class RateLimit:
 
     @property
     def capacity(self) -> float:
-        """The most tokens; `int` of it is for the plan."""
+        """The most tokens."""
         return self.rate * BURST + 1
 
     def tokens(self, now: float) -> float:
@@ -90,101 +85,53 @@ class RateLimit:
         """When RDY may be raised next, while so many connections have RDY and may have to be lowered."""
         while self._sent and self._sent[0] < now - 1:
             self._sent.popleft()
-        reserve = 1 + min(holders + 1, _LOWERED)
-        at = self._raised_at + 2 / (COMMANDS - reserve)
+        reserve = 1 + min(holders + 1, LOWERED)
+        since = sum(1 for at in self._sent if at >= self._raised_at)
+        at = self._raised_at + since / (COMMANDS - reserve)
         if self._sent:
-            at = max(at, self._sent[-1] + _PAUSE)  # never together with a lowering
+            at = max(at, self._sent[-1] + PAUSE)
         excess = len(self._sent) + reserve - COMMANDS
         if excess > 0:
-            at = max(at, self._sent[excess - 1] + 1 + _PAUSE)
+            at = max(at, self._sent[excess - 1] + 1 + PAUSE)
         return at
 
-    def overdraws(self, charges: Sequence[Charge[K]], charge: Charge[K], answers: int, now: float) -> bool:
-        """Whether `answers` on the connection of `charge` would raise the exposure above the tokens."""
-        if not charge.rdy:
-            return False
-        exposure = sum(each.exposed() for each in charges) - charge.exposed()
-        return exposure + charge.exposed(answers) > self.tokens(now)
+    def is_overdrawn(self, lines: Iterable[Line[K]], now: float) -> bool:
+        """Whether more may arrive than there are tokens."""
+        return sum([line.exposed for line in lines]) > self.tokens(now)
 
+    def overdrawn(self, lines: Iterable[Line[K]], now: float) -> list[Line[K]]:
+        """The connections that need RDY 0 for that: the most exposed."""
+        exposed = sorted((line for line in lines if line.rdy > line.held), key=lambda line: line.rdy - line.held)
+        total, chosen = sum([line.rdy - line.held for line in exposed]), []
+        while exposed and total > max(0.0, self.tokens(now)):
+            chosen.append(exposed.pop())
+            total -= chosen[-1].rdy - chosen[-1].held
+        return chosen
 
-def within_tokens(
-    made: Plan[K],
-    charges: Sequence[Charge[K]],
-    limit: RateLimit,
-    *,
-    now: float,
-    settings: Settings,
-    draw: Callable[[], float],
-) -> Plan[K]:
-    """The part of a plan that tokens and commands allow now: either its decreases, or one of its increases.
+    def next_raise(self, lines: Iterable[Line[K]], now: float) -> tuple[Line[K] | None, int, float]:
+        """The connection to raise now, and its RDY, if there is one; and when to ask again.
 
-    1. Its decreases, and RDY 0 where more may arrive than there are tokens: its rate was lowered, or some were late.
-    2. Nothing while RDY must not be raised yet, or there is no token.
-    3. The increase for the connection that has waited longest, by half of the free tokens: with all of them, the answer
-       to a single message would leave too few, and cost a command. An increase to less than twice its RDY is not worth
-       one, unless it is its goal. Busy connections go first, unless the silent have had none for a round.
-    """
-    by_key = {charge.key: charge for charge in charges}
-    goals = {key: rdy for key, rdy in made.changes if rdy > by_key[key].rdy}
-    lowered = {charge.key: charge.rdy for charge in charges}
-    lowered.update((key, rdy) for key, rdy in made.changes if key not in goals)
-    tokens = limit.tokens(now)
-    _withdraw(lowered, charges, tokens, draw)
-    changes = [(charge.key, lowered[charge.key]) for charge in charges if lowered[charge.key] != charge.rdy]
-    limited = Plan(changes, made.next_at, made.grows)
-
-    def wake(at: float | None) -> None:
-        if at is not None and now < at < FOREVER:
-            limited.next_at = at if limited.next_at is None else min(at, limited.next_at)
-
-    if made.turns is not None:
-        wake(made.turns.next_at(now))
-
-    # 1.
-    if changes:
-        wake(now + settings.settle_minimum)
-        return limited
-    if not goals:
-        return limited
-
-    # 2.
-    raise_at = limit.next_raise_at(sum(1 for charge in charges if charge.rdy), now)
-    if raise_at > now:
-        wake(raise_at)
-        return limited
-    exposure = sum(charge.exposed() for charge in charges)
-    free = ceil(floor(tokens - exposure) / 2)
-
-    # 3.
-    wanting = [by_key[key] for key in goals]
-    last = max((charge.turn_at for charge in charges if charge.is_silent(now)), default=NEVER)
-    after = now < last + settings.silent_round
-    wanting.sort(
-        key=lambda charge: (
-            charge.is_silent(now) is after,
-            charge.rdy > 0,
-            NEVER if charge.turn_at == NEVER else charge.waiting_since,
-            draw(),
-        )
-    )
-    for charge in wanting if free >= 1 else []:
-        if charge.coming:
-            wake(charge.settled_at)
-            continue
-        goal = goals[charge.key]
-        rdy = min(goal, charge.in_time + charge.exposed() + free)
-        if rdy == goal or rdy >= max(1, 2 * charge.rdy):
-            limited.changes.append((charge.key, rdy))
-            break
-    wake(max(now + 2 / COMMANDS, limit.when(exposure + 1, now)))
-    return limited
-
-
-def _withdraw(rdys: dict[K, int], charges: Sequence[Charge[K]], tokens: float, draw: Callable[[], float]) -> None:
-    exposed = [charge for charge in charges if rdys[charge.key] > charge.in_time]
-    exposed.sort(key=lambda charge: (rdys[charge.key] - charge.in_time, draw()))
-    total = sum(rdys[charge.key] - charge.in_time for charge in exposed)
-    while exposed and total > max(0.0, tokens):
-        charge = exposed.pop()
-        total -= rdys[charge.key] - charge.in_time
-        rdys[charge.key] = 0
+        It is the longest waiting, and gets half of the free tokens: with all of them, the answer to a single message
+        would leave too few, and cost a command. A raise to less than twice its RDY is not worth one, unless it is to
+        all that its share allows.
+        """
+        everyone = list(lines)
+        goals = {
+            line: min(line.max_rdy, (1 if line.silent else line.share) + line.slow) for line in everyone if line.share
+        }
+        wanting = [line for line, goal in goals.items() if line.rdy < goal]
+        if not wanting:
+            return None, 0, FOREVER
+        at = self.next_raise_at(sum(1 for line in everyone if line.rdy), now)
+        if at > now:
+            return None, 0, at
+        exposure = sum([line.exposed for line in everyone])
+        free = ceil(floor(self.tokens(now) - exposure) / 2)
+        at = max(now + 2 / COMMANDS, self.when(exposure + 1, now))
+        after = now < max([line.opened_at for line in everyone if line.silent], default=NEVER) + SILENT_EVERY
+        wanting.sort(key=lambda line: (line.silent is after, line.rdy > 0, line.lowered_at))
+        for line in wanting if free >= 1 else ():
+            rdy = min(goals[line], line.held + line.exposed + free)
+            if not line.coming and (rdy == goals[line] or rdy >= max(1, 2 * line.rdy)):
+                return line, rdy, at
+        return None, 0, at

@@ -567,7 +567,7 @@ class Running:
                 by_topic[topic]["backoff_level"] = flow.backoff.level
         for subscription in list(self._table.values()):
             if (found := by_topic.get(subscription.topic)) is not None:
-                found["in_flight"] += subscription.charge.in_flight
+                found["in_flight"] += subscription.line.in_flight
                 found["connections"] += 1
 
     @property

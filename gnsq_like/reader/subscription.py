@@ -2,14 +2,14 @@
 
 The connection calls :meth:`Subscription.receive` in the hub with the messages of each read; they go to
 ``handlers``, and their answers come back here. ``in_flight`` is the only record of unanswered messages, and
-``charge.in_flight`` their count: an answer counts once, when its message is removed.
+``line.in_flight`` their count: an answer counts once, when its message is removed.
 
 Answers may come from any thread; those from other threads are passed to the Reader's hub. ``finish`` only notes the
 message in ``finished``, as the Reader's workers do themselves; FINs are accounted and written together in one callback
 of the hub, because the work per answer costs several times as much as noting it. The callback runs before the hub polls
 its sockets again, so no FIN leaves later than if it were written alone.
 
-``flow_control`` and ``policy`` decide RDY; it is sent here.
+``flow_control`` and ``policy`` decide RDY, and send it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from gnsq_like.connection.connection import Connection
 from gnsq_like.discovery.redial import Target
 from gnsq_like.errors import ConnectionLost, NsqdError, NSQError
 from gnsq_like.options import ReaderOptions
-from gnsq_like.policy.adaptive_rdy import AdaptiveRdy, is_worth_while
-from gnsq_like.policy.board import Mode
-from gnsq_like.policy.charge import Charge, Settings
+from gnsq_like.policy.backoff import Mode
+from gnsq_like.policy.charge import RoundTrip
 from gnsq_like.policy.delays import requeue_delay
-from gnsq_like.policy.level import Level, Renewal
+from gnsq_like.policy.level import Burst, Level, Renewal
+from gnsq_like.policy.line import Line
+from gnsq_like.policy.places import Places
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.message import Message, Outcome, make_messages
 from gnsq_like.reader.timeouts import MessageTimeouts
@@ -52,13 +53,17 @@ class SubscriptionFlow(Protocol):
 
     hub_handle: HubHandle
     loop: ControlLoop
-    settings: Settings
+    places: Places[Subscription]
 
     def plan_soon(self) -> None: ...
-    def received(self, subscription: Subscription, count: int, wants_plan: bool) -> None: ...
+    def look_soon(self) -> None: ...
+    def received(self, subscription: Subscription, count: int) -> None: ...
+    def close(self, subscription: Subscription) -> None: ...
     def answered(
         self, subscription: Subscription, messages: list[Message], stamps: list[int], outcome: Outcome
-    ) -> None: ...
+    ) -> int | None: ...
+    def rdy_to_send(self, subscription: Subscription, now: float) -> int | None: ...
+    def adjust_soon(self, subscription: Subscription) -> None: ...
     def written(self) -> None: ...
     def lose(self, subscription: Subscription) -> None: ...
 
@@ -93,10 +98,8 @@ class Subscription:
         self.in_flight: dict[Message, int] = {}
         #: The following three are set by begin().
         self.connection: Connection
-        self.charge: Charge[Subscription]
+        self.line: Line[Subscription]
         self.timeouts: MessageTimeouts
-        #: Set by flow control, with :meth:`follow_traffic`; messages may come before, with SUB's reply.
-        self.level: Level = Level()
         #: Settled when the last message in flight was answered; only of one that is to end before the Reader.
         self.drained: PendingReply | None = None
         #: Whether it is one of the Reader's: from SUB's reply on.
@@ -107,11 +110,10 @@ class Subscription:
         self._flow = flow
         self._hooks = hooks
         self._handlers = handlers
-        self._run_callback: Callable[[Callable[[], None]], Any] = flow.hub_handle.hub.loop.run_callback
         self._thread = flow.hub_handle.thread
         #: Messages whose FIN is noted; in flight until it is accounted.
         self.finished: list[Message] = []
-        #: Whether ``write_finished`` is scheduled.
+        #: Whether :meth:`write` is scheduled.
         self.is_write_due = False
 
     def __repr__(self) -> str:
@@ -152,7 +154,7 @@ class Subscription:
             connection.subscribe(self.topic, self.channel)
             # SUB's, if it was shorter than that of IDENTIFY. nsqd replies to nothing that is sent from now on until CLS
             # (RDY, FIN, REQ, TOUCH, NOP), except with errors, which it logs: so this is the last measurement.
-            self.charge.round_trip = connection.round_trip
+            self.line.round_trip = RoundTrip(connection.round_trip)
         except NSQError as exc:
             connection.close()
             return exc.with_traceback(None)  # its frames would keep this for as long as a log keeps the error
@@ -172,35 +174,30 @@ class Subscription:
         # max_msg_timeout limits only TOUCH (docs/internals 1.7): a lower value than msg_timeout has no effect.
         longest = negotiated.max_msg_timeout
         self.max_msg_timeout = None if longest is None else max(longest, self.msg_timeout)
-        self.charge = Charge(
+        self.line = Line(
             self,
+            self._make_level(),
             time.monotonic(),
-            self._flow.settings,
             topic=self.topic,
             max_rdy=negotiated.max_rdy_count,
             round_trip=connection.round_trip,
         )
-        self.timeouts = MessageTimeouts(self.in_flight, self.charge, self.msg_timeout, self.touch, self._flow.loop)
+        self.timeouts = MessageTimeouts(self.in_flight, self.line, self.msg_timeout, self.touch, self._flow.loop)
 
-    def follow_traffic(self, wanted: bool) -> None:
-        """Whether RDY may be less than the share; not with a rate limit, which allows few RDY commands."""
-        negotiated, round_trip = self.connection.negotiated, self.charge.round_trip
-        buffer_timeout = negotiated.output_buffer_timeout
-        if buffer_timeout is None:
-            buffer_timeout = _BUFFER_TIMEOUT
+    def _make_level(self) -> Level:
+        negotiated = self.connection.negotiated
         if negotiated.counts_rdy_down:
-            self.level = Renewal()
-        elif wanted and self._options.adaptive_rdy and is_worth_while(round_trip, buffer_timeout):
-            self.level = AdaptiveRdy(round_trip, deflated=negotiated.deflate)
-        else:
-            self.level = Level()
-        if self.connection.rdy:
-            self.level.sent(self.connection.rdy, time.monotonic())
+            return Renewal()
+        if not self._options.adaptive_rdy:
+            return Level()
+        ticker = negotiated.output_buffer_timeout
+        return Burst(_BUFFER_TIMEOUT if ticker is None else ticker)
 
     def begin_to_end(self) -> PendingReply:
         """RDY 0, because this is to end before the Reader; returns ``drained``. Never switches."""
         self.drained = PendingReply()
-        self.grant(0, time.monotonic())
+        self._flow.close(self)
+        self.connection.set_rdy(0)
         return self.drained
 
     def receive(self, connection: Connection, raw_messages: list[RawMessage]) -> None:
@@ -213,13 +210,11 @@ class Subscription:
             if backoff.mode is Mode.FLOWING:
                 self.in_flight.update(dict.fromkeys(messages, backoff.epoch))
             else:
-                granted = self.charge.rdy > 0
+                granted = self.line.share > 0
                 self.in_flight.update((message, backoff.stamp(self, granted)) for message in messages)
-            wants_plan = self.charge.received(count, now)
-            self.level.received(count, self.charge.in_flight, now)
             # Handlers that do not block answer before flow control adjusts RDY, which needs no command then.
             self._handlers.put(messages, now)
-            self._flow.received(self, count, wants_plan)
+            self._flow.received(self, count)
         except BaseException:  # a signal handler has raised, and the connection ends: nsqd delivers them again
             self._handlers.take_from(messages)
             for message in messages:
@@ -228,20 +223,7 @@ class Subscription:
 
     def stats(self) -> dict[str, int]:
         """For ``Reader.stats``."""
-        return {"rdy": self.connection.rdy, "share": self.charge.rdy, "in_flight": self.charge.in_flight}
-
-    # -- RDY ----------------------------------------------------------------------------------------
-
-    def grant(self, rdy: int, now: float) -> None:
-        """Apply the plan: ``rdy`` is the share from now on. Never switches."""
-        self.charge.sent(rdy, now)
-        self.adjust(now)
-
-    def adjust(self, now: float) -> None:
-        """Send the RDY that fits the messages in flight, if it differs from the last one. Never switches."""
-        rdy = self.level.command(self.charge, now)
-        if rdy is not None and self.connection.set_rdy(rdy):
-            self.level.sent(rdy, now)
+        return {"rdy": self.connection.rdy, "share": self.line.share, "in_flight": self.line.in_flight}
 
     # -- answers, from any thread -------------------------------------------------------------------
 
@@ -261,16 +243,15 @@ class Subscription:
                 self.write_soon()
 
     def write_soon(self) -> None:
-        """Account and write the FINs of ``finished`` in the hub's next iteration. Never switches."""
+        """Write the FINs of ``finished``, and RDY, in the hub's next iteration. Never switches."""
         self.is_write_due = True
-        self._run_callback(self.write_finished)
+        self._flow.adjust_soon(self)
 
-    def write_finished(self) -> None:
-        """In the hub: account and write the FINs of ``finished``. Never switches."""
+    def write(self, now: float) -> None:
+        """In the hub: account the answers of ``finished``, and write them with the RDY that fits. Never switches."""
         self.is_write_due = False
-        if self.finished:
-            finished, self.finished = self.finished, []
-            self._finish(finished, Outcome.HANDLED)
+        finished, self.finished = self.finished, []
+        self._finish(finished, Outcome.HANDLED, now)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """REQ. Never switches."""
@@ -283,8 +264,10 @@ class Subscription:
         if delay is None:
             options = self._options
             delay = requeue_delay(message.attempts, options.default_requeue_delay, options.max_requeue_delay)
-        # RDY first: if this answer causes backoff, nsqd must not send another message in its place.
-        self._flow.answered(self, [message], [stamp], Outcome.FAILED if backoff else Outcome.REQUEUED)
+        # RDY first: nsqd must not send another message in its place.
+        rdy = self._flow.answered(self, [message], [stamp], Outcome.FAILED if backoff else Outcome.REQUEUED)
+        if rdy is not None:
+            self.connection.set_rdy(rdy)
         if self.connection.requeue(message._id, delay):
             self._hooks.call("on_requeue", message, delay)
         else:
@@ -312,7 +295,7 @@ class Subscription:
             message.touched_at = now
             if message.is_overdue:
                 message.is_overdue = False
-                self.charge.reserve(-1, now)
+                self._flow.places.take_out(self.line, 0, -1, now)
                 self._flow.plan_soon()
 
     def touch_until_answered(self, message: Message) -> None:
@@ -331,8 +314,8 @@ class Subscription:
             self._flow.hub_handle.call(self.drop, message)
             return
         message.answer = "LOST"
-        if self.alive and message.is_overdue and not self.charge.closing:
-            self._flow.plan_soon()  # which looks at when its place is free
+        if self.alive and message.is_overdue and not self.line.closing:
+            self._flow.look_soon()  # at when its place is free
         else:
             self.forget(message)
 
@@ -340,7 +323,9 @@ class Subscription:
         """A dropped message leaves its place. Never switches."""
         stamp = self.in_flight.pop(message, _GONE)
         if stamp != _GONE:
-            self._flow.answered(self, [message], [stamp], Outcome.LOST)
+            rdy = self._flow.answered(self, [message], [stamp], Outcome.LOST)
+            if rdy is not None:
+                self.connection.set_rdy(rdy)
             self._flow.written()
 
     def drop_left(self) -> None:
@@ -372,17 +357,21 @@ class Subscription:
             self.requeue(message, 0, False)
         return unanswered
 
-    def _finish(self, messages: list[Message], outcome: Outcome) -> None:
+    def _finish(self, messages: list[Message], outcome: Outcome, now: float | None = None) -> None:
+        """FIN. With a lower RDY before; and with ``now``, in the hub, with a higher one after, or alone."""
         take = self.in_flight.pop
         stamps = [take(message, _GONE) for message in messages]
         if _GONE in stamps:  # two threads have answered the same message; the first one counts
             messages = [message for message, stamp in zip(messages, stamps, strict=True) if stamp != _GONE]
             stamps = [stamp for stamp in stamps if stamp != _GONE]
-            if not messages:
-                return
-        # RDY first, as for a requeue.
-        self._flow.answered(self, messages, stamps, outcome)
-        if not self.connection.finish_many([message._id for message in messages]):
+        before = self._flow.answered(self, messages, stamps, outcome) if messages else None
+        after = None if now is None else self._flow.rdy_to_send(self, now)
+        if not messages:
+            if after is not None:
+                self.connection.set_rdy(after)
+            return
+        ids = [message._id for message in messages]
+        if not self.connection.finish_many(ids, rdy_before=before, rdy_after=after):
             self._late(messages)
         elif self._hooks.wants("on_finish"):
             for message in messages:

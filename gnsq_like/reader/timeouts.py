@@ -18,7 +18,8 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from gnsq_like.errors import NsqdError
-from gnsq_like.policy.charge import Charge
+from gnsq_like.policy.charge import FOREVER
+from gnsq_like.policy.line import Line
 from gnsq_like.reader.message import Message
 from gnsq_like.runtime.control_loop import ControlLoop
 
@@ -48,16 +49,16 @@ class MessageTimeouts:
     def __init__(
         self,
         in_flight: Collection[Message],
-        charge: Charge[Any],
+        line: Line[Any],
         msg_timeout: float,
         touch: Callable[[Message], None],
         loop: ControlLoop,
     ) -> None:
         self._in_flight = in_flight
-        self._charge = charge
+        self._line = line
         self._msg_timeout = msg_timeout
         self._touch = touch
-        #: Those that the charge reserves before their deadline.
+        #: Those that are slow, and not overdue.
         self._slow: set[Message] = set()
         #: The ids of the last messages that were overdue before they were answered.
         self._overdue_ids: deque[str] = deque(maxlen=_MOST_OVERDUE_IDS)
@@ -71,14 +72,15 @@ class MessageTimeouts:
 
         nsqd sent it half a round trip before it arrived, and the RDY that is sent then takes another half.
         """
-        round_trip = min(self._charge.round_trip, _ROUND_TRIP_SHARE * self._msg_timeout)
+        round_trip = min(self._line.round_trip.seconds, _ROUND_TRIP_SHARE * self._msg_timeout)
         return min(_MARGIN, _MARGIN_SHARE * self._msg_timeout) + round_trip
 
-    def look(self, now: float, slow_after: float) -> tuple[list[Message], list[Message]]:
-        """Take the messages whose handlers take long out of the share. Plan, and adjust RDY, if ``reserved`` grew.
+    def look(self, now: float, slow_after: float) -> tuple[int, list[Message], list[Message]]:
+        """Find the messages whose handlers take long. Next: ``Places.take_out``.
 
         :param slow_after: seconds after which a message is slow
-        :returns: the messages that have become overdue, and dropped ones that nsqd has taken back
+        :returns: how many more are slow, the messages that have become overdue, and dropped ones that nsqd has taken
+            back
         """
         overdue: list[Message] = []
         slow: list[Message] = []
@@ -96,41 +98,38 @@ class MessageTimeouts:
                 self._overdue_ids.append(message.id)
             elif message.received_at + slow_after <= now and message not in self._slow:
                 slow.append(message)
-        if overdue or slow:
-            were_slow = self._slow.intersection(overdue)
-            self._slow.difference_update(were_slow)
-            self._slow.update(slow)
-            grown = len(slow) - len(were_slow)
-            self._charge.reserve(len(overdue) + grown, now, slow=grown)
-        return overdue, gone
+        before = len(self._slow)
+        self._slow.difference_update(overdue)
+        self._slow.update(slow)
+        return len(self._slow) - before, overdue, gone
 
-    def next_look(self, slow_after: float) -> float | None:
-        """When :meth:`look` may find the next message, or None."""
-        due: float | None = None
+    def next_look(self, slow_after: float) -> float:
+        """When :meth:`look` may find the next message; FOREVER if it cannot."""
+        due = FOREVER
         margin = self._margin
         for message in self._in_flight:
             if message.is_overdue:
                 if message.answer == "LOST":
-                    due = _free_at(message) if due is None else min(due, _free_at(message))
+                    due = min(due, _free_at(message))
                 continue
             at = message.timeout_at - margin
             if message not in self._slow:
                 at = min(at, message.received_at + slow_after)
-            due = at if due is None else min(due, at)
+            due = min(due, at)
             if message.touched_at == message.received_at and message not in self._slow:
                 break
         return due
 
     def forget(self, messages: list[Message]) -> tuple[int, int]:
-        """These are about to leave ``in_flight``; how many of them were reserved, and of these slow.
+        """These are about to leave ``in_flight``; how many of them were slow, and how many overdue.
 
-        Needs no call if none is reserved, and none ``touched``.
+        Needs no call if none is, and none ``touched``.
         """
         for message in messages:
             self.touched.pop(message, None)
         slow = self._slow.intersection(messages)
         self._slow -= slow
-        return len(slow) + sum(message.is_overdue for message in messages), len(slow)
+        return len(slow), sum(message.is_overdue for message in messages)
 
     def was_overdue(self, error: NsqdError) -> bool:
         """Whether nsqd refused an answer because the message's time was over: ``FIN 0123456789abcdef failed …``."""

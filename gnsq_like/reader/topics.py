@@ -10,8 +10,7 @@ from dataclasses import dataclass, fields
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ReaderOptions
-from gnsq_like.policy.backoff import Backoff, Strategy, exponential, full_jitter, guarded
-from gnsq_like.policy.board import Mode
+from gnsq_like.policy.backoff import Backoff, Mode, Strategy, exponential, full_jitter, guarded
 from gnsq_like.reader.message import Outcome
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import draw

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.policy.backoff import STALE, Backoff, Strategy, exponential, full_jitter, guarded
-from gnsq_like.policy.rdy import Mode
+from gnsq_like.policy.backoff import STALE, Backoff, Mode, Strategy, exponential, full_jitter, guarded
 from tests.support.scale import LONG, examples
 
 pytestmark = LONG

@@ -1,70 +1,141 @@
-"""The RDY in force: the share, or a credit for an nsqd that counts it down, against one that does."""
+"""The RDY on one connection: the share, a burst, a credit."""
 
 from __future__ import annotations
 
-import random
-
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.policy.charge import Charge, Settings
-from gnsq_like.policy.level import Level, Renewal
-from tests.support.scale import examples
+from gnsq_like.policy.charge import FOREVER
+from gnsq_like.policy.level import ALIKE, PATIENCE, ROUNDS, Burst, Level, Renewal
+from gnsq_like.policy.line import Line
+
+TICKER = 0.025
+ROUND_TRIP = 0.0005
 
 
-def charge(share: int, in_flight: int) -> Charge[str]:
-    made = Charge("it", 0.0, Settings())
-    made.sent(share, 0.0)
-    made.in_flight = in_flight
-    return made
+def line_of(level: Level, share: int) -> Line[str]:
+    line = Line("one", level, 0.0, round_trip=ROUND_TRIP)
+    line.grant(share, 0.0)
+    command(line, 0.0)
+    return line
 
 
-def test_without_more_it_is_the_share_and_nothing_is_sent_twice() -> None:
-    level = Level()
-    assert level.command(charge(3, 2), 0.0) == 3
-    level.sent(3, 0.0)
-    assert level.command(charge(3, 0), 0.0) is None
+def command(line: Line[str], now: float) -> int | None:
+    rdy = line.level.command(line, now)
+    if rdy is not None:
+        line.sent(line.most if line.level.counts_down else rdy, now, 0.005)
+    return rdy
 
 
-def test_renewed_at_a_quarter() -> None:
-    renewal = Renewal()
-    renewal.sent(100, 0.0)
-    renewal.received(74, 0, 0.0)
-    assert renewal.command(charge(100, 0), 0.0) is None
-    renewal.received(1, 0, 0.0)
-    assert renewal.command(charge(100, 0), 0.0) == 75
+def rounds(line: Line[str], gaps: list[float], now: float = 0.0) -> float:
+    """Messages that are answered at once, so long after each other; returns when the last one came."""
+    for gap in gaps:
+        now += gap
+        line.received(1, now, 0.0)
+        line.answered(1, now)
+        command(line, now)
+    return now
 
 
-@examples(5)
-@given(st.integers(1, 300), st.integers(1, 400), st.integers(0, 1 << 32))
-def test_a_peer_that_counts_down_delivers_everything(share: int, messages: int, seed: int) -> None:
-    rng = random.Random(seed)
-    renewal = Renewal()
-    waiting, rdy, in_flight, commands = messages, 0, 0, 0
-    network: list[int] = []
+def test_rdy_is_the_share():
+    line = line_of(Level(), 7)
+    assert line.rdy == 7
+    line.grant(3, 1.0)
+    assert command(line, 1.0) == 3
+    assert command(line, 1.0) is None
 
-    def renew() -> None:
-        nonlocal rdy, commands
-        wanted = renewal.command(charge(share, in_flight), 0.0)
-        if wanted is not None:
-            assert 0 < wanted <= share - in_flight
-            renewal.sent(wanted, 0.0)
-            rdy, commands = wanted, commands + 1
 
-    renew()
-    while waiting or in_flight or network:
-        choice = rng.randrange(3)
-        if choice == 0 and rdy and waiting:
-            n = min(rdy, waiting, rng.randint(1, 50))
-            rdy, waiting = rdy - n, waiting - n
-            network.append(n)
-        elif choice == 1 and network:
-            n = network.pop(0)
-            renewal.received(n, 0, 0.0)
-            in_flight += n
-            renew()
-        elif choice == 2 and in_flight:
-            in_flight -= rng.randint(1, in_flight)
-            renew()
-        else:
-            assert rdy or in_flight or network or not waiting, "stalled"
+def test_while_messages_are_sparse_rdy_is_one_more_than_those_in_flight():
+    line = line_of(Burst(TICKER), 200)
+    assert line.rdy == 1
+    line.received(1, 0.3, 0.0)
+    assert command(line, 0.3) == 2
+    line.answered(1, 0.4)
+    assert command(line, 0.4) == 1
+
+
+def test_rounds_that_take_alike_start_a_trial_and_quick_ones_double_the_burst():
+    line = line_of(Burst(TICKER), 200)
+    now = rounds(line, [ROUND_TRIP] * ALIKE)
+    assert (line.rdy, line.level.burst) == (2, 2)
+    for burst in (2, 4, 8, 16, 32, 64, 128):
+        now += ROUND_TRIP
+        line.received(burst, now, 0.0)
+        line.answered(burst, now)
+        command(line, now)
+    assert line.rdy == 200
+
+
+def test_a_trial_that_fails_makes_the_next_later():
+    line = line_of(Burst(TICKER), 200)
+    now = rounds(line, [0.01] * ALIKE)
+    assert line.rdy == 2
+    now = line.level.cut_at
+    assert command(line, now) == 1
+    now = rounds(line, [0.01] * (2 * ALIKE - 1), now)
+    assert line.rdy == 1
+    rounds(line, [0.01], now)
+    assert line.rdy == 2
+
+
+def test_rounds_that_differ_start_a_trial_after_many():
+    line = line_of(Burst(TICKER), 200)
+    now = rounds(line, [0.001, 0.01] * (ROUNDS // 2 - 1) + [0.001])
+    assert line.rdy == 1
+    rounds(line, [0.01], now)
+    assert line.rdy == 2
+    assert line.round_trip.seconds == ROUND_TRIP
+
+
+def test_a_burst_that_does_not_come_is_cut_to_what_came():
+    line = line_of(Burst(TICKER), 200)
+    now = rounds(line, [ROUND_TRIP] * ALIKE)
+    for burst in (2, 4, 8):
+        now += ROUND_TRIP
+        line.received(burst, now, 0.0)
+        line.answered(burst, now)
+        command(line, now)
+    assert line.rdy == 16
+    line.received(3, now + ROUND_TRIP, 0.0)
+    line.answered(3, now + ROUND_TRIP)
+    command(line, now + ROUND_TRIP)
+    assert line.level.cut_at == pytest.approx(now + max(PATIENCE, 4 * ROUND_TRIP))
+    assert command(line, line.level.cut_at) == 3
+
+
+def test_where_the_ticker_fires_within_a_few_round_trips_rdy_is_the_share():
+    line = line_of(Burst(ROUND_TRIP), 200)
+    assert line.rdy == 200
+
+
+def test_a_rate_limit_takes_the_place_of_the_burst():
+    line = line_of(Burst(TICKER), 200)
+    line.allowed = 50
+    assert command(line, 1.0) == 50
+
+
+def test_rdy_that_is_counted_down_is_renewed_when_little_is_left():
+    line = line_of(Renewal(), 10)
+    line.received(7, 1.0, 0.0)
+    line.answered(7, 1.0)
+    assert command(line, 1.0) is None
+    line.received(1, 2.0, 0.0)
+    line.answered(1, 2.0)
+    assert command(line, 2.0) == 8, "with the 2 that are left, all of the share"
+    line.grant(3, 3.0)
+    assert command(line, 3.0) == 3
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.1), st.integers(0, 9), st.integers(0, 9)), max_size=60), st.integers(0, 30))
+def test_rdy_is_never_above_the_share(steps: list[tuple[float, int, int]], share: int):
+    line, now = line_of(Burst(TICKER), share), 0.0
+    for pause, arrive, answer in steps:
+        now += pause
+        if n := min(arrive, max(0, line.rdy - line.held)):
+            line.received(n, now, 0.0)
+        if n := min(answer, line.in_flight):
+            line.answered(n, now)
+        command(line, now)
+        assert 0 <= line.rdy <= share
+        assert line.level.burst == 1 or line.level.cut_at < FOREVER or line.held >= line.rdy

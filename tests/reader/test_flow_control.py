@@ -225,31 +225,3 @@ def test_a_turn_does_not_end_before_a_message_that_waited_for_a_still_process():
         assert first.line() == b"FIN " + ID % 1, "no RDY 0 before"
         for peer in (first, *others):
             gevent.spawn(answer_cls, peer)
-
-
-def test_a_message_that_waited_while_the_process_stood_still_is_no_silence():
-    """A timer that was due meanwhile must not judge before the sockets are read."""
-    gate = Gate()
-
-    def handler(message: Message) -> None:
-        if message.body == b"held":
-            gate(message)
-
-    with (
-        scripted_nsqd() as one,
-        scripted_nsqd() as two,
-        reading([one, two], handler, max_in_flight=10, adaptive_rdy=False, low_rdy_idle_timeout=2),
-    ):
-        first, second = one.accept(), two.accept()
-        first.subscribe()
-        second.subscribe()
-        second.messages(ID % 2)
-        until(second, b"RDY 9")
-        first.messages(ID % 1, body=b"held")
-        until(second, b"RDY 5")
-        time.sleep(3.0)  # the whole process stands still, the hub too
-        second.messages(ID % 3)
-        assert second.line() == b"FIN " + ID % 3, "no RDY that takes its share before"
-        gate.open.set()
-        gevent.spawn(answer_cls, first)
-        gevent.spawn(answer_cls, second)

@@ -9,12 +9,11 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from gnsq_like import Batch, Message, Reader
+from gnsq_like import Batch, Message
 from gnsq_like.errors import NsqdError, NSQError
-from gnsq_like.policy.adaptive_rdy import AdaptiveRdy
 from gnsq_like.wire.frames import encode_messages
 from tests.simulation import Cluster, simulated
-from tests.support.daemons import running_nsqd, wait_for
+from tests.support.daemons import wait_for
 from tests.support.hub import in_plain_thread, settle
 from tests.support.peer import OK, ScriptedNsqd, scripted_nsqd
 from tests.support.reading import ID, Gate, answer_cls, reading, serve, until
@@ -126,33 +125,15 @@ def test_the_round_trip_is_the_shorter_of_two(nsqd: ScriptedNsqd) -> None:
         assert running is not None
         wait_for(lambda: reader.stats()["connections"])
         [subscription] = running.flow.subscriptions
-        assert subscription.charge.round_trip == subscription.connection.round_trip
+        assert subscription.line.round_trip.seconds == subscription.connection.round_trip
         gevent.spawn(answer_cls, peer)
 
 
-@pytest.mark.parametrize("deflate", [False, True])
-def test_larger_bursts_are_waited_for_where_nsqd_deflates(deflate: bool) -> None:
-    with (
-        running_nsqd() as nsqd,
-        Reader(
-            "t", "c", print, nsqd_tcp_addresses=[nsqd.tcp_address], deflate=deflate, output_buffer_timeout=10
-        ) as reader,
-    ):
-        wait_for(lambda: reader.stats()["connections"])
-        assert reader._running is not None
-        [subscription] = reader._running.flow.subscriptions
-        assert isinstance(subscription.level, AdaptiveRdy)
-        assert subscription.level.deflated is deflate
-
-
 def test_rdy_is_the_share_where_nsqds_ticker_fires_within_some_round_trips(nsqd: ScriptedNsqd) -> None:
-    with reading([nsqd], max_in_flight=8) as reader:
+    with reading([nsqd], max_in_flight=8):
         peer = nsqd.accept()
         peer.subscribe(output_buffer_timeout=0)
         until(peer, b"RDY 8")
-        assert reader._running is not None
-        [subscription] = reader._running.flow.subscriptions
-        assert not isinstance(subscription.level, AdaptiveRdy)
         gevent.spawn(answer_cls, peer)
 
 
@@ -194,18 +175,20 @@ def test_an_nsqd_that_counts_rdy_down_is_renewed_beside_hung_handlers():
         handled.append(message.body)
 
     with scripted_nsqd() as nsqd, reading([nsqd], handler, max_in_flight=4) as reader:
-        peer = serve(nsqd, version="0.2.31", msg_timeout=1000)
+        peer = nsqd.accept()
+        peer.subscribe(version="0.2.31", msg_timeout=1000)
+        assert peer.line() == b"RDY 4"
         peer.messages(ID % 1, ID % 2, body=b"hang")
         wait_for(lambda: reader.stats()["connections"][nsqd.address]["share"] == 2)
-        credit = sent = 0
+        credit, sent = 2, 0  # of RDY 4, two are used
         while len(handled) < 20:
-            line = peer.line()
-            if line.startswith(b"RDY "):
-                credit = int(line[4:])
             while credit and sent < 20:
                 credit -= 1
                 sent += 1
                 peer.messages(b"%016d" % sent)
+            line = peer.line()
+            if line.startswith(b"RDY "):
+                credit = int(line[4:])
         assert handled == [b"body"] * 20
         gate.set()
         gevent.spawn(answer_cls, peer)
@@ -219,10 +202,8 @@ def test_an_nsqd_that_counts_down_gets_no_credit_that_others_hold():
         peer.identify()
         peer.line()
         peer.send(OK)
-        assert peer.line() == b"RDY 1"
-        peer.messages(ID % 0)
-        assert peer.line() == b"RDY 9"
-        peer.messages(ID % 1, ID % 2, ID % 3)
+        assert peer.line() == b"RDY 10"
+        peer.messages(ID % 0, ID % 1, ID % 2, ID % 3)
         wait_for(lambda: gate.inside == 4)
         # It may still send six; with four in flight and a window of four, that is six too many.
         reader.max_in_flight = 4
@@ -379,14 +360,15 @@ def test_an_answer_is_written_even_if_the_hub_runs_while_it_is_noted(nsqd: Scrip
     """As when a signal handler that sleeps interrupts ``finish``."""
 
     def handler(message: Message) -> None:
-        subscription: Any = message._source
-        schedule = subscription._run_callback
+        source: Any = message._source
+        flow = source._flow
+        schedule = flow._run_callback
 
         def interrupted(callback: Callable[[], None]) -> None:
             schedule(callback)
             settle()
 
-        subscription._run_callback = interrupted
+        flow._run_callback = interrupted
 
     with reading([nsqd], handler):
         peer = serve(nsqd)

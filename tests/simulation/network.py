@@ -424,6 +424,8 @@ class Network:
         #: Seconds one way, the same for all; what is added at random to each segment; bytes a second, 0 for no limit.
         self.latency = 50e-6
         self.jitter = 0.0
+        #: With 1, all delays up to that are equally probable; with more, most are short.
+        self.skew = 3
         self.bandwidth = 0.0
         #: The probability that a write arrives in two pieces.
         self.fragment = 0.0
@@ -460,7 +462,7 @@ class Network:
     def delay(self, source: Process, target: Process) -> float:
         """Seconds that a segment takes now."""
         if self.jitter:
-            return self.latency + self.random.random() ** 3 * self.jitter
+            return self.latency + self.random.random() ** self.skew * self.jitter
         return self.latency
 
     def note_sent(self, source: Descriptor, target: Descriptor, data: bytes) -> None:

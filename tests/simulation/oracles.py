@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from gnsq_like.policy.charge import Settings
+from gnsq_like.policy.charge import SETTLE_ROUND_TRIPS
+from gnsq_like.policy.places import MOMENT_ROUND_TRIPS
 from tests.simulation.cluster import Cluster, Daemon
 from tests.simulation.ledger import Ledger
 from tests.simulation.programs import CHANNEL, POLL_INTERVAL, ReaderProgram
@@ -26,7 +27,7 @@ from tests.simulation.scenario import Scenario
 #: Seconds between two looks at liveness.
 _LOOK = 1.0
 #: Round trips of a turn of a silent connection, with the time until the next one gets its place.
-_TURN_ROUND_TRIPS = Settings().silent_turn_round_trips + Settings().settle_round_trips
+_TURN_ROUND_TRIPS = MOMENT_ROUND_TRIPS + SETTLE_ROUND_TRIPS
 #: Seconds after the last fault from which a Reader must take what waits, beside what its connections may need.
 _SETTLED = 12.0
 

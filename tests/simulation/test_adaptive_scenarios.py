@@ -11,7 +11,7 @@ from random import Random
 import gevent
 import pytest
 
-from gnsq_like.policy.adaptive_rdy import TRIAL_EVERY
+from gnsq_like.policy.level import ROUNDS
 from tests.simulation import Cluster
 from tests.simulation.scene import SOON, Scene, scenario
 
@@ -83,9 +83,9 @@ def test_a_flood_runs_as_fast_as_without_the_controller(cluster: Cluster, latenc
         sent = scene.rdys_sent
         scene.nsqds[0].publish(count)
         took.append(cluster.wait(lambda scene=scene: scene.finished == count))  # type: ignore[misc]
-        assert scene.rdys_sent - sent < 0.05 * count, "hardly any RDY is sent"
-    # Ten round trips of a run-up are no loss of throughput.
-    assert took[1] - 20 * latency < took[0] / 0.95
+        assert scene.rdys_sent - sent < 0.1 * count, "hardly any RDY is sent"
+    # Twenty round trips of a run-up are no loss of throughput.
+    assert took[1] - 40 * latency < took[0] / 0.95
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
@@ -103,11 +103,11 @@ def test_a_flood_in_a_process_that_reads_late_reaches_the_share_too(
         sent = scene.rdys_sent
         scene.nsqds[0].publish(count)
         took.append(cluster.wait(lambda scene=scene: scene.finished == count))  # type: ignore[misc]
-        assert scene.rdys_sent - sent < 0.05 * count
+        assert scene.rdys_sent - sent < 0.1 * count
         cluster.world.main.turn_seconds = None
-    # A round takes up to three turns. The last of so many begins a trial; eight more reach the share, and then it is as
+    # A round takes up to three turns. The last of so many begins a trial; some more reach the share, and then it is as
     # fast as ever.
-    assert took[1] - (TRIAL_EVERY + 8) * 3 * turn < took[0] / 0.8
+    assert took[1] - (ROUNDS + 12) * 3 * turn < took[0] / 0.8
 
 
 @scenario
@@ -122,13 +122,17 @@ def test_timers_that_are_late_do_not_make_a_burst_grow(cluster: Cluster) -> None
 
 @scenario
 def test_messages_handled_at_once_in_a_process_that_reads_late_pile_up_nowhere(cluster: Cluster) -> None:
-    """Three hundred a second, of which each turn could take several: rounds of one message are too few."""
+    """Three hundred a second, of which each turn could take several: rounds of one message are too few.
+
+    Here rounds are never alike, so it takes a hundred of them, about a second, until a trial shows that.
+    """
     scene, random = Scene(cluster, 1, SHARE, seconds=0.0, adaptive=True), Random(2)
     cluster.world.main.turn_seconds = lambda: random.uniform(0.0025, 0.0075)
     cluster.world.process("publisher").spawn(trickle, scene, 300, 10.0).join()
     cluster.world.main.turn_seconds = None
-    assert quantile(scene, 0.5) < 0.04
-    assert quantile(scene, 0.99) < 0.15
+    assert quantile(scene, 0.5) < 0.025
+    assert quantile(scene, 0.9) < 0.04
+    assert quantile(scene, 0.99) < 0.4  # those of the first second
 
 
 @scenario
@@ -148,11 +152,11 @@ def test_a_connection_whose_messages_end_is_silent_as_soon_as_ever(cluster: Clus
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
 @scenario
-def test_a_flood_reaches_the_share_within_a_dozen_round_trips(cluster: Cluster, seconds: float) -> None:
+def test_a_flood_reaches_the_share_within_twenty_round_trips(cluster: Cluster, seconds: float) -> None:
     scene = Scene(cluster, 1, SHARE, seconds=seconds, adaptive=True)
     [nsqd] = scene.nsqds
     nsqd.publish(20_000)
-    assert cluster.wait(lambda: nsqd.rdy == SHARE) < 12 * 2 * cluster.world.network.latency
+    assert cluster.wait(lambda: nsqd.rdy == SHARE) < 20 * 2 * cluster.world.network.latency
     sent = scene.rdys_sent
     scene.run(0.004)
     assert scene.rdys_sent == sent
@@ -172,6 +176,7 @@ def test_a_rate_limit_takes_the_place_of_the_controller(cluster: Cluster) -> Non
     scene = Scene(cluster, 1, 10, adaptive=True)
     assert scene.rdys == [1]
     scene.reader.rate_limit = 10_000.0
+    scene.nsqds[0].publish()
     scene.run(1.0)
     assert scene.rdys == [10]
     scene.reader.rate_limit = None

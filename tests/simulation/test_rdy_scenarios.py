@@ -12,7 +12,7 @@ import gevent.event
 import pytest
 
 from gnsq_like import Message
-from gnsq_like.policy.charge import Settings
+from gnsq_like.policy.places import TURNS
 from tests.simulation import Cluster, simulated
 from tests.simulation.oracles import used_at
 from tests.simulation.scene import SOON, Nsqd, Scene, counted_plans, scenario
@@ -171,13 +171,11 @@ def test_g8_the_busy_one_is_lent_what_the_idle_ones_do_not_use(cluster: Cluster)
         nsqd.publish()
     scene.run(0.2)
     scene.nsqds[2].keep_busy()
-    scene.run(8.8)
-    assert scene.rdys == [20] * 5
-    scene.run(2.0)
-    assert scene.rdys == [1, 1, 96, 1, 1]
+    scene.run(1.0)
+    assert scene.rdys == [1, 1, 96, 1, 1], "each fill of its share doubles what it needs"
     scene.nsqds[0].publish()
     scene.run(0.3)
-    assert (scene.rdys[0], scene.rdys[2]) == (49, 48) or (scene.rdys[0], scene.rdys[2]) == (48, 49)
+    assert scene.nsqds[0].finished == 2
 
 
 @scenario
@@ -339,6 +337,7 @@ def test_busy_nsqds_have_equally_many_messages_and_none_waits_for_long(
 @pytest.mark.parametrize("busy", [1, 3])
 @scenario
 def test_silent_nsqds_take_little_of_a_single_place_from_the_busy_ones(cluster: Cluster, busy: int) -> None:
+    """The silent ones have 15 % of the time, so that none of their messages waits for longer than about two seconds."""
     scene = Scene(cluster, 9 + busy, 1, seconds=0.05)
     for nsqd in scene.nsqds[:busy]:
         nsqd.keep_busy()
@@ -346,11 +345,11 @@ def test_silent_nsqds_take_little_of_a_single_place_from_the_busy_ones(cluster: 
     before = [nsqd.finished for nsqd in scene.nsqds[:busy]]
     scene.run(60.0)
     counts = [nsqd.finished - count for nsqd, count in zip(scene.nsqds, before, strict=False)]
-    assert sum(counts) * 0.05 / 60.0 >= 0.89
+    assert sum(counts) * 0.05 / 60.0 >= 0.86
     assert max(counts) <= 1.2 * min(counts)
     for nsqd in scene.nsqds[busy:]:
         nsqd.publish()
-    scene.run(4.5)
+    scene.run(2.2)
     assert all(nsqd.finished for nsqd in scene.nsqds)
 
 
@@ -371,12 +370,13 @@ def test_one_busy_topic_of_fifty_has_most_of_the_places(cluster: Cluster, nsqds:
 
 @pytest.mark.parametrize(
     ("nsqds", "max_in_flight", "held", "first"),
-    [(10, 10, 8.5, 0.5), (10, 5, 4.0, 0.6), (10, 2, 1.0, 0.6), (2, 2, 1.8, 0.6), (30, 30, 27.0, 0.6)],
+    [(10, 10, 8.5, 0.5), (10, 5, 4.0, 0.6), (10, 2, 1.6, 1.0), (2, 2, 1.8, 0.6), (30, 30, 25.5, 0.6)],
 )
 @scenario
 def test_the_busy_one_has_most_of_the_window_and_the_silent_ones_their_turns(
     cluster: Cluster, nsqds: int, max_in_flight: int, held: float, first: float
 ) -> None:
+    """15 % of the places are for the silent ones: as whole places, or one for a part of the time."""
     scene = Scene(cluster, nsqds, max_in_flight, seconds=0.05, adaptive=True)
     busy, *others = scene.nsqds
     busy.keep_busy()
@@ -401,23 +401,25 @@ def test_many_silent_connections_cost_few_commands_and_plans(cluster: Cluster) -
     scene.run(3.0)
     plans, sent = counted_plans(), scene.rdys_sent
     scene.run(4.0)
-    assert plans() < 10
-    assert (scene.rdys_sent - sent) / 4.0 < 2.1 * Settings().turns(100)
+    assert plans() / 4.0 < 100
+    assert (scene.rdys_sent - sent) / 4.0 < 2.1 * TURNS
     assert all(nsqd.rdy_log for nsqd in scene.nsqds)
 
 
-@pytest.mark.parametrize(("nsqds", "max_in_flight"), [(100, 10), (40, 1)])
+@pytest.mark.parametrize(("nsqds", "max_in_flight", "plans_a_second"), [(300, 50, 22), (100, 10, 22), (40, 1, 70)])
 @scenario
-def test_idle_connections_with_too_few_places_cost_no_plans(cluster: Cluster, nsqds: int, max_in_flight: int) -> None:
+def test_idle_connections_with_too_few_places_cost_few_commands_and_plans(
+    cluster: Cluster, nsqds: int, max_in_flight: int, plans_a_second: int
+) -> None:
     scene = Scene(cluster, nsqds, max_in_flight)
     scene.run(15.0)
     plans, sent = counted_plans(), scene.rdys_sent
     scene.run(10.0)
-    assert plans() == 0
-    assert scene.rdys_sent - sent <= 10.0 * 1.15 * 2 * nsqds / 5.0
+    assert plans() / 10.0 < plans_a_second
+    assert (scene.rdys_sent - sent) / 10.0 <= 2.1 * TURNS
     turns = [[at for at, rdy in nsqd.rdy_log if rdy] for nsqd in scene.nsqds]
-    assert all(later - earlier <= 5.0 for times in turns for earlier, later in pairwise(times[-3:]))
-    assert all(scene.now - times[-1] <= 5.0 for times in turns)
+    assert all(later - earlier <= 2.5 for times in turns for earlier, later in pairwise(times[-3:]))
+    assert all(scene.now - times[-1] <= 2.5 for times in turns)
 
 
 @scenario
@@ -451,7 +453,7 @@ def test_turns_cost_a_bounded_number_of_commands(
     sent = scene.rdys_sent
     scene.run(5.0)
     # Two for a turn, and two for the busy one whose place it takes; and once, other shares for all.
-    assert scene.rdys_sent - sent <= 4 * 5.0 * Settings().turns(nsqds) + 2 * nsqds
+    assert scene.rdys_sent - sent <= 4 * 5.0 * TURNS + 2 * nsqds
 
 
 @pytest.mark.parametrize(
@@ -486,7 +488,10 @@ def test_every_connection_gets_a_turn_in_bounded_time(
     bound = longest * (len(rates) + 1) / min(max_in_flight, len(rates)) + longest
     for _ in range(40):
         scene.run(0.5)
-        assert all(nsqd.used or scene.now - nsqd.rdy_log[-1][0] <= bound for nsqd in scene.nsqds)
+        assert all(
+            nsqd.used or scene.now - max([at for at, _ in nsqd.rdy_log[-1:]], default=0.0) <= bound
+            for nsqd in scene.nsqds
+        )
 
 
 @simulated(nsqds=4, msg_timeout=2.0)

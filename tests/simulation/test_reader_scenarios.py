@@ -9,21 +9,20 @@ import pytest
 
 from gnsq_like import Message
 from tests.simulation import Cluster, simulated
-from tests.simulation.scene import Scene, counted_plans, scenario
+from tests.simulation.scene import Scene, scenario
 
 # --- a hub that is late, and handlers that block
 
 
 @pytest.mark.parametrize("turn", [0.01, 0.03])
 @scenario
-def test_turns_that_end_late_go_on_without_plans(cluster: Cluster, turn: float) -> None:
+def test_turns_that_end_late_go_on(cluster: Cluster, turn: float) -> None:
     scene = Scene(cluster, 2, 1, low_rdy_idle_timeout=0.2)
     scene.run(1.0)
-    plans, before = counted_plans(), [len(nsqd.rdy_log) for nsqd in scene.nsqds]
+    before = [len(nsqd.rdy_log) for nsqd in scene.nsqds]
     cluster.world.main.turn_seconds = lambda: turn
     scene.run(3.0)
     cluster.world.main.turn_seconds = None
-    assert plans() == 0
     assert all(len(nsqd.rdy_log) >= count + 10 for nsqd, count in zip(scene.nsqds, before, strict=True))
 
 

@@ -103,8 +103,8 @@ def watched_connection(reached: Reached) -> type[Connection]:
     """For ``connection``: connections that report when the FINs of a segment are written."""
 
     class WatchedConnection(Connection):
-        def finish_many(self, message_ids: Sequence[bytes]) -> bool:
-            queued = super().finish_many(message_ids)
+        def finish_many(self, message_ids: Sequence[bytes], **rdy: int | None) -> bool:
+            queued = super().finish_many(message_ids, **rdy)
             gevent.sleep(0)  # the hub writes what is queued
             reached("after-FIN")
             return queued

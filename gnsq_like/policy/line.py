@@ -1,0 +1,103 @@
+"""One connection of a Reader, as the plan sees it: its charge, its level, and its turns; see `places`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from gnsq_like.policy.charge import FOREVER, NEVER, Charge
+from gnsq_like.policy.level import Level
+
+#: What a connection is called.
+K = TypeVar("K", bound=Hashable)
+
+#: Seconds for which a connection that has filled its share needs twice as much.
+HUNGER = 1.0
+
+
+class Line(Charge, Generic[K]):
+    """One connection: its charge, and its turns."""
+
+    def __init__(
+        self, key: K, level: Level, now: float, *, topic: Hashable = None, round_trip: float = 0.0, max_rdy: int = 2500
+    ) -> None:
+        super().__init__(round_trip, max_rdy)
+        self.key = key
+        self.topic = topic
+        self.level = level
+        #: places needed, at the last plan
+        self.need = 0
+        #: whether it is silent, and was when its turn began
+        self.silent = self.was_silent = True
+        #: when it filled its share last, and the most that it has filled without a pause
+        self.full_at, self.filled = NEVER, 0
+        #: when its last turn began, FOREVER before RDY was sent; when a message came or was answered last
+        self.turn_at, self.idle_at = NEVER, now
+        #: since when it has no place, and how many turns it had
+        self.waiting_since, self.turns = now, 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Line {self.key!r} share={self.share} rdy={self.rdy} in_flight={self.in_flight} coming={self.coming} "
+            f"reserved={self.reserved}{' silent' if self.silent else ''}{' closing' if self.closing else ''}>"
+        )
+
+    def received(self, n: int, now: float, late: float) -> None:
+        super().received(n, now, late)
+        self.level.received(self, n, now, late)
+        self.idle_at = now
+        self._note_full(now)
+
+    def _note_full(self, now: float) -> None:
+        share = min(self.share, self.allowed)
+        if self.in_time >= share or self.level.burst >= share:
+            lately = self.filled if now < self.full_at + HUNGER else 0
+            self.full_at, self.filled = now, max(share, self.in_time, lately)
+
+    def answered(self, n: int, now: float, slow: int = 0, overdue: int = 0) -> None:
+        self._note_full(now)  # until now
+        super().answered(n, now, slow, overdue)
+        self.idle_at = now
+
+    def sent(self, rdy: int, now: float, settling: float) -> None:
+        raised = rdy > self.rdy
+        if rdy and self.turn_at == FOREVER:
+            self.turn_at = now
+        super().sent(rdy, now, settling)
+        if raised:
+            self.level.raised(self, now)
+
+    def grant(self, share: int, now: float) -> None:
+        """The share from now on."""
+        if share and (not self.share or share == 1 < self.share):
+            self.turn_at, self.was_silent = now if self.rdy else FOREVER, self.silent
+            self.turns += 1
+        elif self.share and not share:
+            self.waiting_since = now
+        self.share = share
+
+    def needs(self, now: float) -> int:
+        """The places that it needs."""
+        if self.silent:
+            return 1
+        wanted = 2 * self.filled if now < self.full_at + HUNGER else 0
+        return max(1, min(self.max_rdy, max(wanted, self.in_time + self.level.burst)))
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """Its place among those that wait; of several that left together, the one with the fewest turns is first."""
+        return self.waiting_since, self.turns
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has no place, and nothing that takes one."""
+        return not (self.share or self.coming or self.in_time)
+
+    def quiet_since(self, now: float) -> float:
+        """Since when it has had a place and brought nothing."""
+        return now if self.in_time else max(self.turn_at, self.idle_at)
+
+    def fall_silent(self) -> None:
+        """Its turn has ended without a message."""
+        self.silent, self.need = True, 1
+        self.level.fall_silent()
