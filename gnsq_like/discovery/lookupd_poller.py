@@ -12,9 +12,9 @@ gone, or its nsqlookupd may have lost its memory in a restart. The connection is
 the nsqd itself is listed without the topic, in two rounds in a row that every nsqlookupd answered: nsqds register their
 topics one after the other.
 
-An nsqd that was lost is asked itself whether it has the topic, before it is dialled again. nsqlookupd may be wrong for
-good: an nsqd that registers with a restarted nsqlookupd while it deletes a topic registers the topic, and loses the
-command that would take it back.
+An nsqd that was lost, or is being tried, is asked itself whether it has the topic. nsqlookupd may be wrong for good: an
+nsqd that registers with a restarted nsqlookupd while it deletes a topic registers the topic, and loses the command that
+would take it back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import gevent
 
 from gnsq_like.addresses import Address, parse_address
-from gnsq_like.discovery.redial import Target
+from gnsq_like.discovery.redial import Round, Target
 from gnsq_like.errors import HTTPError, HTTPRequestFailed, InvalidAddress, NSQError
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
@@ -145,8 +145,9 @@ class LookupdPoller:
 
     def _round(self) -> None:
         self._hurried = PendingReply()  # this round covers all losses so far
-        self._rounds.began = self._clock()
-        self._asked = asked = [gevent.spawn(self._ask, client) for client in self._clients]
+        this = Round(self._clock())
+        self._rounds.began = this.began
+        self._asked = asked = [gevent.spawn(self._ask, client, this) for client in self._clients]
         nodes: dict[str, NsqdNode] = {}
         answered = 0
         try:
@@ -157,26 +158,25 @@ class LookupdPoller:
                     answered += 1
                     for node in greenlet.value:
                         _unite(nodes, node.tcp_address, node)
-                    self._report(nodes)
+                    self._report(nodes, this)
         finally:
             gevent.killall(asked, block=False)
         self._rounds.ended(answered=answered > 0, fruitful=self._search.has_found(nodes.values()))
         if answered:
             self._listed = nodes
-            self._report(nodes, complete=True, all_answered=answered == len(asked))
+            this.is_complete = True
+            self._report(nodes, this, all_answered=answered == len(asked))
         elif self._rounds.are_silent(self._clock()):
-            self._report(self._listed)
+            self._report(self._listed, this)
 
-    def _report(self, nodes: dict[str, NsqdNode], *, complete: bool = False, all_answered: bool = False) -> None:
+    def _report(self, nodes: dict[str, NsqdNode], this: Round, *, all_answered: bool = False) -> None:
         """Report what a round has found so far."""
         found: dict[Address, NsqdNode] = {}
         for name in sorted(nodes):
             address = self._address(nodes[name])
             if address is not None:
                 _unite(found, address, nodes[name])  # two may be dialled at the same address
-        self._rounds.lost_at = self._search.report(
-            found, self._rounds.began, complete=complete, all_answered=all_answered
-        )
+        self._rounds.lost_at = self._search.report(found, this, all_answered=all_answered)
 
     def _address(self, node: NsqdNode) -> Address | None:
         """Where to dial this nsqd; None if the ``discovery_filter`` excludes it or a function of the user fails."""
@@ -209,10 +209,10 @@ class LookupdPoller:
         mapped = given(name) if callable(given) else None if given is None else given.get(name)
         return name if mapped is None else mapped
 
-    def _ask(self, client: LookupdClient) -> list[NsqdNode] | None:
+    def _ask(self, client: LookupdClient, this: Round) -> list[NsqdNode] | None:
         error: HTTPError
         try:
-            nodes = self._search.ask(client)
+            nodes = self._search.ask(client, this)
         except HTTPError as exc:
             error = exc
         except ENDS:
@@ -243,33 +243,30 @@ def _unite(nodes: dict[_K, NsqdNode], key: _K, node: NsqdNode) -> None:
 class AllNsqds:
     """Searches for all nsqds.
 
-    :param on_found: called with (addresses, complete, began), see :meth:`report`
+    :param on_found: called with (addresses, round), see :meth:`report`
     """
 
-    def __init__(self, on_found: Callable[[list[Address], bool, float], float | None]) -> None:
+    def __init__(self, on_found: Callable[[list[Address], Round], float | None]) -> None:
         self._on_found = on_found
 
-    def ask(self, client: LookupdClient) -> list[NsqdNode]:
-        """Ask one nsqlookupd; raises HTTPError. May switch."""
+    def ask(self, client: LookupdClient, this: Round) -> list[NsqdNode]:
+        """Ask one nsqlookupd, in this round; raises HTTPError. May switch."""
         return client.nodes()
 
     def has_found(self, nodes: Collection[NsqdNode]) -> bool:
         """Whether these are anything; otherwise the next round comes soon."""
         return bool(nodes)
 
-    def report(
-        self, nodes: Mapping[Address, NsqdNode], began: float, *, complete: bool, all_answered: bool
-    ) -> float | None:
+    def report(self, nodes: Mapping[Address, NsqdNode], this: Round, *, all_answered: bool) -> float | None:
         """Use what was found. Never switches.
 
         It is called with the nsqds found so far each time a nsqlookupd has answered, so that an unresponsive one delays
-        nothing, and with complete=True at the end of a round with any answer.
+        nothing, and at the end of a round with any answer, which is complete then.
 
-        :param began: when the round began (by the clock)
         :param all_answered: whether every nsqlookupd has answered
         :returns: when the last of the nsqds was lost (by the clock) that are missing now, or None
         """
-        return self._on_found(list(nodes), complete, began)
+        return self._on_found(list(nodes), this)
 
 
 class TopicSearch:
@@ -277,32 +274,32 @@ class TopicSearch:
 
     :param topics: names, or a pattern that is searched for in names
     :param options: whether there is an ``address_map``
-    :param on_found: called with (targets, complete, began), see ``AllNsqds.report``
+    :param on_found: called with (targets, round), see ``AllNsqds.report``
     :param on_gone: called after a complete round with the targets of ``connected`` that are certainly gone
     :param connected: returns the targets to which there are connections
-    :param is_lost: whether the connection to a target was lost, and it was not found since
+    :param is_doubtful: whether a target was found before, and is not connected
     """
 
     def __init__(
         self,
         topics: Sequence[str] | re.Pattern[str],
         options: DiscoveryOptions,
-        on_found: Callable[[list[Target], bool, float], float | None],
+        on_found: Callable[[list[Target], Round], float | None],
         *,
         on_gone: Callable[[list[Target]], object],
         connected: Callable[[], Iterable[Target]],
-        is_lost: Callable[[Target], bool],
+        is_doubtful: Callable[[Target], bool],
     ) -> None:
         self._topics = topics
         self._options = options
         self._on_found = on_found
         self._on_gone = on_gone
         self._connected = connected
-        self._is_lost = is_lost
+        self._is_doubtful = is_doubtful
         #: Missing in the last round of those that count.
         self._missing: set[Target] = set()
 
-    def ask(self, client: LookupdClient) -> list[NsqdNode]:
+    def ask(self, client: LookupdClient, this: Round) -> list[NsqdNode]:
         found: list[NsqdNode] = []
         if isinstance(self._topics, re.Pattern):
             found = [replace(node, topics=self._matching(self._topics, node), tombstones=()) for node in client.nodes()]
@@ -310,6 +307,7 @@ class TopicSearch:
             for topic in self._topics:
                 producers = client.lookup(topic, missing_ok=True).producers
                 found += [replace(node, topics=(topic,)) for node in producers]
+        this.answered = min(this.answered, monotonic())  # nsqds are asked after that
         asked = [gevent.spawn(self._without_deleted, node) for node in found]
         try:
             return [greenlet.get() for greenlet in gevent.iwait(asked)]
@@ -317,22 +315,23 @@ class TopicSearch:
             gevent.killall(asked, block=False)
 
     def _without_deleted(self, node: NsqdNode) -> NsqdNode:
-        """Without the topics that this nsqd has no longer, of those whose connections were lost. May switch."""
+        """Without the topics that this nsqd has no longer, of those that are doubtful. May switch."""
         if self._options.address_map is not None:
             return node  # its HTTP API is elsewhere, too
         try:
             address = parse_address(node.tcp_address)
         except InvalidAddress:
             return node  # is reported later
-        lost = [topic for topic in node.topics if self._is_lost(Target(address, topic))]
-        if not lost:
+        doubtful = [topic for topic in node.topics if self._is_doubtful(Target(address, topic))]
+        if not doubtful:
             return node
         try:
             with NsqdHTTPClient(node.http_address, timeout=_NSQD_TIMEOUT) as nsqd:
-                stats = nsqd.stats(lost[0] if len(lost) == 1 else None, include_clients=False, include_mem=False)
+                only = doubtful[0] if len(doubtful) == 1 else None
+                stats = nsqd.stats(only, include_clients=False, include_mem=False)
         except (HTTPError, InvalidAddress):
             return node
-        deleted = set(lost).difference(topic["topic_name"] for topic in stats["topics"])
+        deleted = set(doubtful).difference(topic["topic_name"] for topic in stats["topics"])
         return replace(node, topics=tuple(topic for topic in node.topics if topic not in deleted))
 
     @staticmethod
@@ -343,11 +342,9 @@ class TopicSearch:
     def has_found(self, nodes: Collection[NsqdNode]) -> bool:
         return any(node.topics for node in nodes)
 
-    def report(
-        self, nodes: Mapping[Address, NsqdNode], began: float, *, complete: bool, all_answered: bool
-    ) -> float | None:
+    def report(self, nodes: Mapping[Address, NsqdNode], this: Round, *, all_answered: bool) -> float | None:
         targets = [Target(address, topic) for address, node in nodes.items() for topic in node.topics]
-        lost_at = self._on_found(targets, complete, began)
+        lost_at = self._on_found(targets, this)
         if all_answered and isinstance(self._topics, re.Pattern):
             self._look_for_gone(targets, nodes)
         return lost_at

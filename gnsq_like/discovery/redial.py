@@ -5,8 +5,9 @@ first failure on; one that discovery no longer lists is left alone. Each try has
 unresponsive nsqd delays no other; each address is tried by one greenlet at a time. A connection that does not last
 counts as a failure, because the next one would probably end as soon.
 
-One that discovery found is dialled again only when a round that began after the loss lists it: somebody may have
-deleted the topic, and SUB would create it again.
+One that discovery found is dialled again only when a round that began after the loss, or after the last failure, lists
+it. If SUB does not follow within a second of the answer, discovery is asked again before it: somebody may have deleted
+the topic, and SUB would create it again.
 
 Refusals that a retry cannot cure are reported once; if every known nsqd refuses that way, this is reported too. Once
 there was a connection, only those count that cannot end by themselves (``errors.is_incurable``): a certificate or a
@@ -41,6 +42,10 @@ _A = TypeVar("_A", bound=Hashable)
 #: connections that last this long cost little, however often they are made.
 LASTING = 5.0
 
+#: Seconds from discovery's answer to SUB; after that it is asked again. A dial can take longer, because its SYN
+#: is sent again until the network is back.
+ANSWER_LASTS = 1.0
+
 
 class Target(NamedTuple):
     """A topic of an nsqd, to be subscribed to."""
@@ -50,6 +55,19 @@ class Target(NamedTuple):
 
     def __str__(self) -> str:
         return str(self.address)
+
+
+class Round:
+    """A round of discovery: all nsqlookupds are asked. It is reported as they answer; times are the clock's."""
+
+    __slots__ = ("answered", "began", "is_complete")
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        #: When the first of them has answered; inf if none has.
+        self.answered = math.inf
+        #: Whether it has ended with any answer.
+        self.is_complete = False
 
 
 class Tries:
@@ -108,6 +126,11 @@ class Lost(Generic[_A]):
         self._at[address] = self._clock()
         self._found_again.discard(address)
 
+    def missing(self, address: _A) -> None:
+        """It is not connected, and no longer listed."""
+        self._at.setdefault(address, self._clock() - self._margin)
+        self._found_again.discard(address)
+
     def discard(self, address: _A) -> None:
         """It is connected again, or not wanted."""
         self._at.pop(address, None)
@@ -128,13 +151,15 @@ class Lost(Generic[_A]):
 class _Dialled(Tries):
     """What a Redialer knows of one address."""
 
-    __slots__ = ("may_pass", "pause", "since", "trying")
+    __slots__ = ("failed_at", "listed_at", "may_pass", "pause", "since", "trying")
 
     def __init__(self) -> None:
         super().__init__()
         #: Whether the last failure is curable once there was a connection.
         self.may_pass = False
-        #: The greenlet that tries; and while it waits for the next try, what ends the wait.
+        #: When the last try failed; and when the last round that began after that, and listed it, was answered.
+        self.failed_at = self.listed_at = -math.inf
+        #: The greenlet that tries; and while it waits for the next try or for discovery, what ends the wait.
         self.trying: gevent.Greenlet | None = None
         self.pause: PendingReply | None = None
         #: While it is connected: the time (by the clock) when it subscribed.
@@ -147,6 +172,7 @@ class Redialer(Generic[_A]):
     :param fixed: addresses to keep connected
     :param connect: tries once to connect to an address; returns the error, or None. May switch
     :param is_connected: whether there is a connection to an address
+    :param ask: begins a round of discovery; must not switch
     :param on_failure: called with (address, error) for each failure to be reported
     :param on_hopeless: called with an error when every known nsqd refuses in a way that a retry cannot cure; returns
         whether to give up
@@ -160,6 +186,7 @@ class Redialer(Generic[_A]):
         *,
         connect: Callable[[_A], NSQError | None],
         is_connected: Callable[[_A], bool],
+        ask: Callable[[], object],
         on_failure: Callable[[str, NSQError], object],
         on_hopeless: Callable[[NSQError], bool],
         max_redial_delay: float,
@@ -170,6 +197,7 @@ class Redialer(Generic[_A]):
         self._fixed = tuple(fixed)
         self._connect = connect
         self._is_connected = is_connected
+        self._ask = ask
         self._on_failure = on_failure
         self._on_hopeless = on_hopeless
         self._max_redial_delay = max_redial_delay
@@ -214,32 +242,37 @@ class Redialer(Generic[_A]):
     def _trying(self) -> list[gevent.Greenlet]:
         return [dialled.trying for dialled in self._table.values() if dialled.trying is not None]
 
-    def found(self, addresses: Iterable[_A], complete: bool, began: float) -> float | None:
-        """A round of discovery that began then found these addresses; if ``complete``, there are no others.
-
-        Never switches.
+    def found(self, addresses: Iterable[_A], of: Round) -> float | None:
+        """A round of discovery has found these addresses; if it is complete, there are no others. Never switches.
 
         :returns: when the last one was lost of those that are not back and not found again; None if there is none
         """
         in_order = dict.fromkeys(addresses)
         listed = frozenset(in_order)
-        self._found = listed if complete else self._found | listed
-        self.surveyed = self.surveyed or complete
-        lost_at = self._lost.found(listed, began)
+        self._found = listed if of.is_complete else self._found | listed
+        self.surveyed = self.surveyed or of.is_complete
         for address in self._table.keys() - self.known:
             dialled = self._table[address]
+            if dialled.since is None:
+                self._lost.missing(address)  # it may be restarting, or its topic was deleted
             dialled.clear()
+            if dialled.pause is not None:
+                dialled.pause.settle()
             if dialled.trying is None and dialled.since is None:
                 del self._table[address]
+        lost_at = self._lost.found(listed, of.began)
+        now = self._clock()
         for address in in_order:
+            dialled = self._table[address]
+            if of.began >= dialled.failed_at:
+                dialled.listed_at = min(of.answered, now)
+                if dialled.pause is not None and dialled.not_before <= now:
+                    dialled.pause.settle()  # it waits for this, or for a time meant for an earlier life of this nsqd
             self._try(address)
         return lost_at
 
-    def lost(self, address: _A) -> bool:
-        """A connection has ended. Never switches.
-
-        :returns: whether discovery should be asked at once whether this nsqd is still there
-        """
+    def lost(self, address: _A) -> None:
+        """A connection has ended. Never switches."""
         dialled = self._table[address]
         since, dialled.since = dialled.since, None
         if since is not None and self._clock() - since >= LASTING:
@@ -249,15 +282,31 @@ class Redialer(Generic[_A]):
         if address in self._fixed:
             self._delay(dialled, self._max_redial_delay)
             self._try(address)
-            return False
+            return
         if dialled.count > 1:
             self._delay(dialled, self._max_redial_delay)
         self._lost.add(address)
-        return True
+        self._ask()
 
-    def is_lost(self, address: _A) -> bool:
-        """Whether it was lost, and was not found since."""
-        return address in self._lost
+    def is_doubtful(self, address: _A) -> bool:
+        """Whether discovery found it, and it was lost since or is being tried: its topic may have been deleted."""
+        if address in self._fixed:
+            return False
+        dialled = self._table.get(address)
+        return address in self._lost or (dialled is not None and dialled.trying is not None)
+
+    def is_still_listed(self, address: _A) -> bool:
+        """Whether to go on with a try at this address: unless discovery has just listed it, ask it. May switch.
+
+        ``connect`` calls it before SUB.
+        """
+        dialled = self._table[address]
+        now = self._clock()
+        dialled.not_before = min(dialled.not_before, now)  # it has passed, but a timer may be a little early
+        while self._is_wanted(address) and address not in self._fixed and dialled.listed_at < now - ANSWER_LASTS:
+            self._ask()
+            self._pause(dialled, None)
+        return self._is_wanted(address)
 
     def forget(self, addresses: Iterable[_A]) -> None:
         """These are gone: leave them alone until they are found again. Never switches."""
@@ -281,14 +330,12 @@ class Redialer(Generic[_A]):
         dialled = self._table[address]
         if dialled.trying is None or dialled.trying.dead:
             dialled.trying = gevent.spawn(self._keep_trying, address, dialled)
-        elif dialled.pause is not None and dialled.not_before <= self._clock():
-            dialled.pause.settle()  # it waited for a time that was meant for an earlier life of this nsqd
 
     def _keep_trying(self, address: _A, dialled: _Dialled) -> None:
         try:
             while True:
-                self._wait(dialled)
-                if not self._is_wanted(address):
+                self._pause(dialled, dialled.not_before - self._clock())
+                if not self.is_still_listed(address):
                     return
                 error = self._try_once(address)
                 if error is None:
@@ -310,11 +357,11 @@ class Redialer(Generic[_A]):
         finally:
             dialled.trying = None
 
-    def _wait(self, dialled: _Dialled) -> None:
-        """Wait until its delay has passed. May switch."""
+    def _pause(self, dialled: _Dialled, seconds: float | None) -> None:
+        """Wait so long at most, or until discovery has news of it. May switch."""
         dialled.pause = PendingReply()
         try:
-            dialled.pause.wait(dialled.not_before - self._clock())
+            dialled.pause.wait(seconds)
         finally:
             dialled.pause = None
 
@@ -330,6 +377,7 @@ class Redialer(Generic[_A]):
 
     def _failed(self, address: _A, dialled: _Dialled, error: NSQError) -> None:
         dialled.may_pass = not is_incurable(error, connected_before=True)
+        dialled.failed_at, dialled.listed_at = self._clock(), -math.inf
         if dialled.failed(error):
             self._on_failure(str(address), error)
         known = (self._table[each] for each in self.known)

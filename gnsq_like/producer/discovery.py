@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gnsq_like.addresses import Address
 from gnsq_like.discovery.outages import Outages
-from gnsq_like.discovery.redial import Lost
+from gnsq_like.discovery.redial import Lost, Round
 from gnsq_like.errors import NSQError
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.destination import Destination, DestinationOwner
@@ -68,19 +68,19 @@ class Discovery:
         if self._poller is not None:
             self._poller.hurry()
 
-    def _found(self, addresses: list[Address], complete: bool, began: float) -> float | None:
+    def _found(self, addresses: list[Address], of: Round) -> float | None:
         self._discovered = True
-        self.surveyed = self.surveyed or complete
+        self.surveyed = self.surveyed or of.is_complete
         found = dict.fromkeys((*self._fixed, *addresses))
         known = {destination.address for destination in self.destinations}
         for destination in self.destinations:
             if destination.connected:
                 self._lost.discard(destination.address)
-        lost_at = self._lost.found(found.keys(), began)
+        lost_at = self._lost.found(found.keys(), of.began)
         for destination in self.destinations:
-            listed = destination.address in found or (destination.wanted and not complete)
+            listed = destination.address in found or (destination.wanted and not of.is_complete)
             destination.wanted = listed and destination.address not in self._lost
-        kept = [each for each in self.destinations if each.address in found or each.connected or not complete]
+        kept = [each for each in self.destinations if each.address in found or each.connected or not of.is_complete]
         for destination in self.destinations:
             if destination not in kept:
                 destination.drop()

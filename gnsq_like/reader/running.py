@@ -24,7 +24,7 @@ import gevent
 
 from gnsq_like.addresses import Address
 from gnsq_like.discovery.outages import Outages
-from gnsq_like.discovery.redial import Redialer, Target
+from gnsq_like.discovery.redial import Redialer, Round, Target
 from gnsq_like.errors import NsqdError, NSQError
 from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.flow_control import FlowControl, Steering
@@ -116,6 +116,7 @@ class Subscriptions:
             [Target(address, topic) for address in setup.nsqds for topic in setup.topics.names],
             connect=self._connect,
             is_connected=self.table.__contains__,
+            ask=self._ask,
             on_failure=self._report,
             on_hopeless=self._all_refused,
             max_redial_delay=setup.options.max_redial_delay,
@@ -133,7 +134,7 @@ class Subscriptions:
             self._found,
             on_gone=self._gone,
             connected=lambda: list(self.table),
-            is_lost=lambda target: self._redialer.is_lost(target),
+            is_doubtful=lambda target: self._redialer.is_doubtful(target),
         )
         return LookupdPoller(clients, options, search, self._report)
 
@@ -182,14 +183,19 @@ class Subscriptions:
 
     # -- which there are ----------------------------------------------------------------------------
 
-    def _found(self, targets: list[Target], complete: bool, began: float) -> float | None:
+    def _found(self, targets: list[Target], of: Round) -> float | None:
         if self.is_stopping:
             return None
         if self._missing is not None:
-            self._missing.found((target.topic for target in targets), complete)
+            self._missing.found((target.topic for target in targets), of.is_complete)
         if self._setup.topics.pattern is not None:
-            self._follow(targets, complete)
-        return self._redialer.found(targets, complete, began)
+            self._follow(targets, of.is_complete)
+        return self._redialer.found(targets, of)
+
+    def _ask(self) -> None:
+        """Begin a round of discovery, if there is any. Never switches."""
+        if self._poller is not None:
+            self._poller.hurry()
 
     def _follow(self, targets: Iterable[Target], complete: bool) -> None:
         """These were found, for a pattern of topics; if ``complete``, there are no others. Never switches."""
@@ -241,10 +247,14 @@ class Subscriptions:
             setup.hooks,
             setup.options,
         )
-        error = subscription.connect(on_error=self._refused, on_close=self._ended)
+        error = subscription.connect(
+            on_error=self._refused,
+            on_close=self._ended,
+            may_subscribe=lambda: self._redialer.is_still_listed(target),
+        )
         if error is not None:
             return error
-        if flow.topics.get(target.topic) is not topic_flow:
+        if not subscription.alive or flow.topics.get(target.topic) is not topic_flow:
             subscription.connection.close()  # the topic has gone meanwhile
             return None
         self.table[target] = subscription
@@ -276,8 +286,8 @@ class Subscriptions:
         finally:
             if subscription.is_gone:
                 self._redialer.forget([target])
-            elif target not in self.table and self._redialer.lost(target) and self._poller is not None:
-                self._poller.hurry()
+            elif target not in self.table:
+                self._redialer.lost(target)
 
     def _refused(self, subscription: Subscription, error: NsqdError) -> None:
         """Renew a connection on which nsqd refused a FIN or REQ as unknown. Never switches.

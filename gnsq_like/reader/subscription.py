@@ -133,11 +133,13 @@ class Subscription:
         self,
         on_error: Callable[[Subscription, NsqdError], object],
         on_close: Callable[[Subscription, NSQError | None], object],
+        may_subscribe: Callable[[], bool],
     ) -> NSQError | None:
         """Connect and subscribe once; returns the error, or None. May switch.
 
         :param on_error: called with (self, error) when nsqd refused an answer
         :param on_close: called with (self, error) when the connection has ended, also if it never subscribed
+        :param may_subscribe: asked just before SUB; if not, the connection is closed, which is no error. May switch
         """
         connection = Connection(
             self.target.address,
@@ -151,6 +153,9 @@ class Subscription:
             if connection.authorized is not None:
                 self._hooks.call("on_auth", self.address, connection.authorized)
             self.begin(connection)
+            if not may_subscribe():
+                connection.close()
+                return None
             connection.subscribe(self.topic, self.channel)
             # SUB's, if it was shorter than that of IDENTIFY. nsqd replies to nothing that is sent from now on until CLS
             # (RDY, FIN, REQ, TOUCH, NOP), except with errors, which it logs: so this is the last measurement.

@@ -16,7 +16,7 @@ from gevent.event import Event
 from gnsq_like import Message, NsqdNode, Reader
 from gnsq_like.addresses import Address, parse_address
 from gnsq_like.discovery.lookupd_poller import AllNsqds, LookupdPoller, TopicSearch, make_clients
-from gnsq_like.discovery.redial import Lost, Target
+from gnsq_like.discovery.redial import Lost, Round, Target
 from gnsq_like.errors import HTTPError, HTTPRequestFailed, NSQError
 from gnsq_like.options import DiscoveryOptions
 from gnsq_like.policy.delays import RELIST_AFTER
@@ -242,8 +242,8 @@ def test_a_round_that_fails_is_followed_by_others_and_one_may_end_them(lookupd, 
     rounds: list[bool] = []
     stopped: list[bool] = []
 
-    def found(addresses: list[Address], complete: bool, began: float) -> None:
-        rounds.append(complete)
+    def found(addresses: list[Address], of: Round) -> None:
+        rounds.append(of.is_complete)
         if len(rounds) == 1:
             raise RuntimeError("meant")
         poller.stop()
@@ -292,9 +292,9 @@ class Searched:
             def close(listing) -> None:
                 pass
 
-        def found(addresses: list[Address], complete: bool, began: float) -> float | None:
+        def found(addresses: list[Address], of: Round) -> float | None:
             greenlets.add(gevent.getcurrent())
-            lost_at = lost_ones.found(set(addresses), began)
+            lost_at = lost_ones.found(set(addresses), of.began)
             if first in addresses and first not in lost_ones and cluster.now > (lost or 0.0):
                 self.dialled.append(round(cluster.now, 1))
             return lost_at
@@ -426,10 +426,10 @@ class Rounds:
             search = TopicSearch(
                 re.compile("^t"),
                 options,
-                lambda targets, complete, _: self.found.append((targets, complete)),
+                lambda targets, of: self.found.append((targets, of.is_complete)),
                 on_gone=self.gone.extend,
                 connected=lambda: [target for target in self.connected if target not in self.gone],
-                is_lost=self.lost.__contains__,
+                is_doubtful=self.lost.__contains__,
             )
             clients = make_clients([lookupd.address for lookupd in self.lookupds], options)
             poller = LookupdPoller(clients, options, search, lambda url, error: self.errors.append(url))

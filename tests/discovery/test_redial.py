@@ -9,7 +9,7 @@ import gevent
 import pytest
 
 from gnsq_like.addresses import Address, parse_address
-from gnsq_like.discovery.redial import LASTING, Redialer
+from gnsq_like.discovery.redial import ANSWER_LASTS, LASTING, Redialer, Round
 from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NSQError, TLSError
 from gnsq_like.policy.delays import RELIST_AFTER, SEARCH_CLOSE
 from tests.support import hub_errors
@@ -30,8 +30,13 @@ class Scene:
         self.now = 1000.0
         self.connected: set[Address] = set()
         self.tries = 0
+        #: How often discovery was asked, and the addresses that it lists then; None if it does not answer.
+        self.asked = 0
+        self.answers: list[Address] | None = None
         #: The greenlet that makes them.
         self.trying: Any = None
+        #: Seconds that a try takes; then it asks for permission to subscribe.
+        self.takes = 0.001
         #: The next tries raise these, or return them.
         self.faults: list[BaseException] = []
         #: What each of these addresses answers to every try.
@@ -41,6 +46,7 @@ class Scene:
             fixed,
             connect=self.connect,
             is_connected=self.connected.__contains__,
+            ask=self.ask,
             on_failure=lambda *failure: self.failures.append(failure),
             on_hopeless=self.give_up,
             max_redial_delay=longest,
@@ -51,6 +57,7 @@ class Scene:
     def connect(self, address: Address) -> NSQError | None:
         self.tries += 1
         self.trying = gevent.getcurrent()
+        self.now += self.takes
         if self.faults:
             fault = self.faults.pop(0)
             if isinstance(fault, NSQError):
@@ -58,21 +65,29 @@ class Scene:
             raise fault
         if address in self.refusals:
             return self.refusals[address]
-        self.connected.add(address)
+        if self.redialer.is_still_listed(address):
+            self.connected.add(address)
         return None
+
+    def ask(self) -> None:
+        self.asked += 1
+        if self.answers is not None:
+            gevent.spawn(self.list, *self.answers)
 
     def give_up(self, error: NSQError) -> bool:
         self.failures.append(error)
         return True
 
-    def lose(self, after: float) -> bool:
+    def lose(self, after: float) -> None:
         self.now += after
         self.connected.remove(ADDRESS)
-        return self.redialer.lost(ADDRESS)
+        self.redialer.lost(ADDRESS)
 
     def list(self, *addresses: Address, ago: float = 0.0, complete: bool = True) -> float | None:
         """A round of discovery finds these, that began so long ago."""
-        lost_at = self.redialer.found(addresses, complete, self.now - ago)
+        of = Round(self.now - ago)
+        of.answered, of.is_complete = self.now, complete
+        lost_at = self.redialer.found(addresses, of)
         settle()
         return lost_at
 
@@ -87,17 +102,21 @@ def test_an_nsqd_is_tried_until_it_accepts(fixed: bool) -> None:
     if fixed:
         scene.redialer.start()
     else:
+        scene.answers = [ADDRESS]
         scene.list(ADDRESS)
     scene.wait_until_connected()
     assert scene.tries == 6
     assert len(scene.failures) == 5
+    assert scene.asked == (0 if fixed else 5), "one round for each retry"
 
 
 def test_an_nsqd_that_discovery_found_is_tried_as_long_as_it_is_listed() -> None:
     scene = Scene()
     scene.faults = [ConnectionFailed("meant", str(ADDRESS)) for _ in range(1000)]
+    scene.answers = [ADDRESS]
     scene.list(ADDRESS)
     wait_for(lambda: len(scene.failures) >= 3)
+    scene.answers = None
     scene.list()
     wait_for(lambda: not scene.redialer._trying)
     tries = scene.tries
@@ -107,12 +126,40 @@ def test_an_nsqd_that_discovery_found_is_tried_as_long_as_it_is_listed() -> None
     assert scene.tries == tries + 1
 
 
+@pytest.mark.parametrize(
+    ("answers", "connected"), [([ADDRESS], True), ([], False)], ids=["still there", "deleted meanwhile"]
+)
+def test_discovery_is_asked_again_before_sub_when_a_try_took_long(answers: list[Address], connected: bool) -> None:
+    """A SYN is sent again until the network is back: the topic may have been deleted meanwhile."""
+    scene = Scene()
+    scene.takes = ANSWER_LASTS + 0.1
+    scene.answers = answers
+    scene.list(ADDRESS)
+    wait_for(lambda: scene.tries == 1 and not scene.redialer._trying)
+    assert scene.asked == 1
+    assert (ADDRESS in scene.connected) is connected
+
+
+def test_a_round_that_began_before_the_failure_permits_no_retry() -> None:
+    scene = Scene()
+    scene.faults = [ConnectionFailed("meant", str(ADDRESS))]
+    scene.list(ADDRESS)
+    wait_for(lambda: scene.asked == 1)
+    scene.list(ADDRESS, ago=0.001)
+    scene.list(ADDRESS, ago=0.001)
+    assert scene.tries == 1
+    scene.now += 0.001
+    scene.list(ADDRESS, ago=0.001)
+    scene.wait_until_connected()
+
+
 def test_a_lost_nsqd_is_tried_only_when_a_round_that_began_later_lists_it() -> None:
     """SUB would create a topic again that somebody has deleted."""
     scene = Scene()
     scene.list(ADDRESS)
     scene.wait_until_connected()
-    assert scene.lose(after=LASTING), "discovery should be asked whether it is still there"
+    scene.lose(after=LASTING)
+    assert scene.asked == 1, "whether it is still there"
     lost_at = scene.now
     for complete in (True, False):
         # One that was under way, and one that began before all nsqlookupds had heard of a deletion.
@@ -177,8 +224,9 @@ def test_a_fixed_nsqd_needs_no_discovery_when_it_is_lost() -> None:
     scene = Scene(ADDRESS)
     scene.redialer.start()
     scene.wait_until_connected()
-    assert not scene.lose(after=0.0)
+    scene.lose(after=0.0)
     scene.wait_until_connected()
+    assert scene.asked == 0
 
 
 def test_connections_that_do_not_last_are_failures_and_one_that_lasted_clears_them() -> None:
@@ -198,6 +246,7 @@ def test_an_address_is_tried_again_whatever_a_try_raises(fault: BaseException) -
     """For instance in a function that returns the auth_secret."""
     scene = Scene()
     scene.faults = [fault]
+    scene.answers = [ADDRESS]
     scene.list(ADDRESS)
     scene.wait_until_connected()
     [(address, error)] = scene.failures
@@ -207,6 +256,7 @@ def test_an_address_is_tried_again_whatever_a_try_raises(fault: BaseException) -
 def test_an_address_whose_try_has_ended_is_tried_again_at_the_next_look() -> None:
     scene = Scene(longest=1000.0)
     scene.faults = [ConnectionFailed("meant", str(ADDRESS))]
+    scene.answers = [ADDRESS]
     scene.list(ADDRESS)
     with hub_errors.expected("RuntimeError"):
         scene.trying.kill(RuntimeError("raised by a signal handler"))
@@ -262,6 +312,7 @@ def test_a_connection_before_counts_for_an_nsqd_that_comes_later() -> None:
     scene.redialer.forget([ADDRESS])
     scene.list()
     scene.faults = [EXPIRED]
+    scene.answers = [OTHER]
     scene.list(OTHER)
     wait_for(lambda: OTHER in scene.connected)
     assert scene.failures == [(str(OTHER), EXPIRED)]

@@ -501,10 +501,10 @@ class Network:
         server.port = port
         connection = Connection(self, client, server)
         self.connected += 1
+        server.become_connected(connection.down, connection.up)
         self.connections[connection] = None
         if len(self.connections) % 256 == 0:
             self.connections = {each: None for each in self.connections if each.is_open}
-        server.become_connected(connection.down, connection.up)
         listener.waiting.append(server)
         self.loop.became_ready(listener)
         self.loop.at(self.loop.now + delay, lambda: self._established(client, connection))
