@@ -32,6 +32,7 @@ builtin name, keep this tree in step with the classes.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable
 from typing import ClassVar, Literal, NamedTuple
@@ -342,6 +343,18 @@ class ConnectionLost(_AtAddress):
 
     def __str__(self) -> str:
         return f"connection to {self.address} lost: {self.reason}"
+
+
+#: A part of each text about a failure for which this process, or its machine, has no free file descriptors.
+NO_DESCRIPTORS = "no file descriptor is free"
+
+
+def reason_of(exc: BaseException) -> str:
+    """The operating system's words for this exception, or else its text, or its type."""
+    words = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
+    if isinstance(exc, OSError) and exc.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{words}: {NO_DESCRIPTORS} (ulimit -n)"
+    return words
 
 
 def is_incurable(error: NSQError, connected_before: bool = False) -> bool:

@@ -13,6 +13,7 @@ from gnsq_like.errors import (
     OutcomeUnknown,
     ProtocolError,
     PublishRefused,
+    reason_of,
 )
 from gnsq_like.runtime.dispatcher import log_soon
 
@@ -27,7 +28,7 @@ def lost_by(address: str, why: BaseException | str, doing: str = "") -> Connecti
     if isinstance(why, str):
         return ConnectionLost(address, why)
     if isinstance(why, OSError | ProtocolError | NsqdError | NegotiationFailed):
-        reason = doing + (getattr(why, "strerror", None) or str(why))
+        reason = doing + reason_of(why)
     else:
         text = "connection to %s: interrupted by a signal handler, or by a bug in gnsq_like or in a callback"
         log_soon(logger.error, text, address, exc_info=(type(why), why, why.__traceback__))

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gnsq_like.addresses import Address
-from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NsqdError, ProtocolError, TLSError
+from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NsqdError, ProtocolError, TLSError, reason_of
 from gnsq_like.options import (
     DEFAULT_HEARTBEAT_INTERVAL,
     DEFAULT_OUTPUT_BUFFER_SIZE,
@@ -71,7 +71,7 @@ def shake_hands(address: Address, options: ConnectionOptions, deadline: float) -
         except OSError as exc:
             handshake.transport.close()
             timed_out = f"no answer to {handshake.step} in time"
-            reason = timed_out if isinstance(exc, TimeoutError) else exc.strerror or str(exc)
+            reason = timed_out if isinstance(exc, TimeoutError) else reason_of(exc)
             raise ConnectionFailed(str(address), reason) from exc
         except (NsqdError, ProtocolError, NegotiationFailed) as exc:
             handshake.transport.close()

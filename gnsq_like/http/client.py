@@ -23,7 +23,7 @@ from gevent._hub_local import get_hub_if_exists
 from gevent.lock import Semaphore
 
 from gnsq_like._version import __version__
-from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption
+from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption, reason_of
 from gnsq_like.http.decode import Malformed, line_of, object_of, value_of
 from gnsq_like.http.url import parse_base_url
 from gnsq_like.runtime import native
@@ -180,7 +180,7 @@ class HTTPClient:
         except TimeoutError as exc:
             raise HTTPRequestFailed(url, f"no answer within {self._timeout:g} s") from exc
         except (OSError, ImportError, RuntimeError) as exc:  # no file descriptors or threads are left
-            raise HTTPRequestFailed(url, getattr(exc, "strerror", None) or str(exc)) from exc
+            raise HTTPRequestFailed(url, reason_of(exc)) from exc
 
     def _session_here(self) -> Session:
         owner = _owner()

@@ -31,7 +31,7 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
-from gnsq_like.errors import HTTPRequestFailed
+from gnsq_like.errors import HTTPRequestFailed, reason_of
 from gnsq_like.http.url import shown
 
 #: Bytes of one read of a body.
@@ -250,7 +250,8 @@ _WORDS: tuple[tuple[type[BaseException], Callable[[Any], str]], ...] = (
         lambda exc: f"the answer is not HTTP ({type(exc).__name__}); is this the port of the HTTP API?",
     ),
     (ConnectionResetError, lambda exc: f"{exc.strerror}; is this the port of the HTTP API?"),
-    (BaseException, lambda exc: getattr(exc, "strerror", None) or f"{type(exc).__name__}: {exc}"),
+    (OSError, reason_of),
+    (BaseException, lambda exc: f"{type(exc).__name__}: {exc}"),
 )
 
 

@@ -6,18 +6,22 @@ from the first publish on that finds no connection. To be used in the pool's thr
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from gnsq_like.addresses import Address
 from gnsq_like.discovery.outages import Outages
 from gnsq_like.discovery.redial import Lost, Round
-from gnsq_like.errors import NSQError
+from gnsq_like.errors import NSQError, reason_of
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.destination import Destination, DestinationOwner
+from gnsq_like.runtime.dispatcher import log_soon
 
 if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
+
+logger = logging.getLogger(__name__)
 
 
 class DiscoveryOwner(DestinationOwner, Protocol):
@@ -44,6 +48,8 @@ class Discovery:
         self._poller: LookupdPoller | None = None
         #: nsqlookupds that did not answer, at the last look.
         self._asked: set[str] = set()
+        #: Why it could not begin.
+        self._failure: str | None = None
         #: Whether a round has ended.
         self._discovered = not lookupds
         #: Whether all nsqds are known, or no nsqlookupd answers: True from the end of the first round on.
@@ -52,12 +58,17 @@ class Discovery:
         self._lost: Lost[Address] = Lost(0.0)
 
     def begin(self) -> None:
-        """Begin to look for nsqds, if there are nsqlookupds to ask; further calls do nothing."""
+        """Begin to look for nsqds, if there are nsqlookupds to ask; further calls do nothing, unless it failed."""
         if self._poller is not None or not self._lookupds:
             return
         # Imported at first use: an application may have to patch before the HTTP client is loaded.
-        from gnsq_like.discovery.lookupd_poller import AllNsqds, LookupdPoller, make_clients
-
+        try:
+            from gnsq_like.discovery.lookupd_poller import AllNsqds, LookupdPoller, make_clients
+        except (OSError, ImportError) as exc:  # no file descriptors are left, mostly
+            self._failure = f"the nsqlookupds are not asked: {reason_of(exc)}"
+            log_soon(logger.warning, "%s", self._failure)
+            return
+        self._failure = None
         options = self._pool.options
         clients = make_clients(self._lookupds, options)
         self._poller = LookupdPoller(clients, options, AllNsqds(self._found), self._lookup_failed)
@@ -130,6 +141,8 @@ class Discovery:
             reasons = ["no nsqd was found yet"]
         if self._poller is not None:
             reasons += map(str, self._poller.failures.values())
+        elif self._failure is not None:
+            reasons.append(self._failure)
         return reasons
 
     def stop(self) -> None:

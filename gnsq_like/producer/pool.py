@@ -216,6 +216,8 @@ class Pool:
         if self.batching is not None:
             self.batching.close_due()
         self.outages.look(self.discovery.away())
+        if self._queue:
+            self.discovery.begin()
         self._pump()
 
     def _expire(self) -> None:

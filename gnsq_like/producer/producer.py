@@ -32,7 +32,7 @@ from gnsq_like.producer.publish import Publish, PublishCounts
 from gnsq_like.producer.waiting import GRACE, PublishResult, Running, check_asyncio, publish_and_wait, set_future
 from gnsq_like.runtime import hub_thread, native, owner
 from gnsq_like.runtime.dispatcher import HookRunner
-from gnsq_like.runtime.hub_calls import HubHandle, handle_here, may_wait_here, own_hub
+from gnsq_like.runtime.hub_calls import HubHandle, handle_here, is_main_thread, may_wait_here
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
 
@@ -61,11 +61,10 @@ def _choose_hub(own_thread: bool | None) -> HubHandle:
     """
     try:
         if own_thread is None:
-            own_thread = not (monkey.is_module_patched("threading") and own_hub().main_hub)
+            own_thread = not (monkey.is_module_patched("threading") and is_main_thread())
         return hub_thread.background() if own_thread else handle_here()
-    except (OSError, RuntimeError) as exc:
-        reason = getattr(exc, "strerror", None) or exc
-        raise NotSent(f"no event loop for the connections can be made: {reason}") from exc
+    except (NSQError, RuntimeError) as exc:
+        raise NotSent(f"its connections cannot be started: {exc}") from exc
 
 
 class Producer(Generic[Body]):

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 import gevent
 
 from gnsq_like.addresses import parse_addresses
-from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds
+from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds, reason_of
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ReaderOptions, ReaderOptionsDict, make_options
 from gnsq_like.reader.flow_control import Steering
@@ -207,10 +207,14 @@ class Reader:
         A stopped Reader can be started again.
 
         :raises NotRunning: if it is already running
+        :raises NSQError: if no file descriptors are free for an event loop, or to load the HTTP client
         """
         if self._state in ("running", "stopping"):
             raise NotRunning(f"this Reader is {self._state}")
-        self._running = Running(self._setup, self._counts)
+        try:
+            self._running = Running(self._setup, self._counts)
+        except OSError as exc:
+            raise NSQError(f"the Reader is not started: {reason_of(exc)}") from exc
         self._running.start()
 
     def run(self, *, stop_timeout: float = 30.0) -> None:

@@ -342,7 +342,7 @@ class Running:
     """One start of a Reader, until its end; kept after that for its statistics. Next: :meth:`start`.
 
     :param counts: of the Reader's messages, over all its starts
-    :raises OSError: if there are not enough file descriptors for a hub
+    :raises NSQError, OSError: if no file descriptors are free
     """
 
     def __init__(self, setup: Setup, counts: ReaderCounts) -> None:

@@ -26,8 +26,9 @@ from gnsq_like.reader.handlers import Handler, Handlers
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.runtime.dispatcher import log_soon
+from gnsq_like.runtime.hub_calls import is_main_thread
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.signals import is_main_thread, on_signals
+from gnsq_like.runtime.signals import on_signals
 
 logger = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ from typing import Any
 import gevent
 from gevent._hub_local import get_hub_if_exists
 
+from gnsq_like.errors import NO_DESCRIPTORS, NSQError
 from gnsq_like.runtime import native, owner
 from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, print_exception, undone
 
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 _MOST_RECORDS = 5000
 #: Seconds to write the last records at the program's end.
 _AT_EXIT = 1.0
+#: Seconds between two records that say that no file descriptor is free; and the time of the last one.
+_SHORTAGE_EVERY = 1.0
+_shortage_logged_at = -math.inf
 
 
 class Dispatcher:
@@ -150,10 +154,18 @@ def _log_here() -> Dispatcher | None:
 def log_soon(log: Callable[..., object], text: str, *arguments: object, **fields: object) -> None:
     """Log from a loop: a greenlet of its own makes the call. Without a hub, this does. Never switches.
 
+    That no file descriptor is free concerns all connections of the process, so one of them says it each second.
+
     :param log: a method of a Logger, as ``logger.warning``
     :param arguments: formatted later
     :param fields: ``exc_info=exc``, not ``True``; ``extra``
     """
+    global _shortage_logged_at
+    if any(isinstance(each, NSQError | str) and NO_DESCRIPTORS in str(each) for each in arguments):
+        now = native.monotonic()
+        if now < _shortage_logged_at + _SHORTAGE_EVERY:
+            return
+        _shortage_logged_at = now
     dispatcher = _log_here()
     if dispatcher is None:
         log(text, *arguments, **fields)

@@ -20,9 +20,9 @@ from typing import Any
 import gevent
 from gevent import Greenlet, get_hub, monkey
 from gevent._hub_local import get_hub_if_exists
-from gevent.hub import Hub
+from gevent.hub import MAIN_THREAD_IDENT, Hub
 
-from gnsq_like.errors import NotRunning
+from gnsq_like.errors import NotRunning, NSQError, reason_of
 from gnsq_like.runtime import native, owner
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.pending_reply import PendingReply
@@ -35,22 +35,38 @@ _ENDED = "the thread that makes the call has ended"
 #: File descriptors of a new hub: two with libev (four where there is no eventfd), six with libuv.
 _DESCRIPTORS = 8
 
+#: Held while a hub is made, or threads that make theirs at once would see the same descriptors free.
+_making: Any = native.allocate_lock()
+
 
 def own_hub() -> Any:
     """This thread's hub, made if there is none.
 
-    :raises OSError: if there are not enough file descriptors for a new one
+    :raises NSQError: if there are not enough file descriptors for a new one
     """
     hub = get_hub_if_exists()
     if hub is not None:
         return hub
     # Tried first, because libev calls abort(), which ends the process, when they are lacking. Another thread may take
     # them just then, but the rest of the time this is an error to handle.
-    with ExitStack() as tried:
-        for _ in range(_DESCRIPTORS // 2):
-            for end in os.pipe():
-                tried.callback(os.close, end)
-    return get_hub()
+    with _making:
+        try:
+            with ExitStack() as tried:
+                for _ in range(_DESCRIPTORS // 2):
+                    for end in os.pipe():
+                        tried.callback(os.close, end)
+        except OSError as exc:
+            raise NSQError(f"no event loop can be made: {reason_of(exc)}") from exc
+        return get_hub()
+
+
+def is_main_thread() -> bool:
+    """Whether this OS thread may handle signals. In a forked child, that is the one that has forked.
+
+    In a patched process only gevent knows, and only the main thread can fork.
+    """
+    main = MAIN_THREAD_IDENT if monkey.is_module_patched("threading") else threading.main_thread().ident
+    return bool(main == native.thread_id())
 
 
 class InnerGreenlet(Greenlet):
@@ -278,7 +294,7 @@ _here = _Here()
 def handle_here() -> HubHandle:
     """The HubHandle of this thread; makes its hub if there is none.
 
-    :raises OSError: if there are not enough file descriptors for a new hub
+    :raises NSQError: if there are not enough file descriptors for a new hub
     """
     hub = own_hub()
     handle = _here.hub_handle

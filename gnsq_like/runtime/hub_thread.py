@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from gnsq_like.errors import NotRunning
+from gnsq_like.errors import NotRunning, NSQError
 from gnsq_like.runtime import native, owner
 from gnsq_like.runtime.dispatcher import end_log, log_soon
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here, own_hub
@@ -33,7 +33,7 @@ class HubThread:
         #: Settled to end the thread.
         self._end = PendingReply()
         #: Why the thread could not make its hub.
-        self._failure: OSError | None = None
+        self._failure: NSQError | None = None
         #: Held by the thread while it runs.
         self._running: Any = None
 
@@ -41,7 +41,7 @@ class HubThread:
         """Start the thread unless it runs; one caller at a time. May block briefly. Next: :meth:`end`.
 
         :raises RuntimeError: if no thread can be started
-        :raises OSError: if there are not enough file descriptors for its hub
+        :raises NSQError: if there are not enough file descriptors for its hub
         """
         if self.hub_handle is None:
             owner.register(self, HubThread.forked)
@@ -96,7 +96,7 @@ class HubThread:
     def _live(self, started: Any) -> None:
         try:
             hub = own_hub()
-        except OSError as exc:
+        except NSQError as exc:
             self._failure = exc
             started.release()
             return

@@ -6,28 +6,13 @@ gevent's own handlers are used, which run in a greenlet: one of Python's would r
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import gevent
-from gevent import monkey
 
-from gnsq_like.runtime import native
-from gnsq_like.runtime.hub_calls import own_hub
-
-__all__ = ["is_main_thread", "on_signals"]
-
-
-def is_main_thread() -> bool:
-    """Whether this OS thread may handle signals. In a forked child, that is the one that has forked.
-
-    In a patched process only gevent knows, and only the main thread can fork.
-    """
-    if monkey.is_module_patched("threading"):
-        return bool(own_hub().main_hub)
-    return threading.main_thread().ident == native.thread_id()
+__all__ = ["on_signals"]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from gevent import socket
 from gevent.event import Event
 
 from gnsq_like.addresses import Address, join_host_port
-from gnsq_like.errors import ConnectionFailed
+from gnsq_like.errors import ConnectionFailed, reason_of
 from gnsq_like.runtime.timer import LEAST_TIMEOUT
 from gnsq_like.transport.resolve import resolve
 from gnsq_like.transport.tcp import TcpTransport
@@ -127,6 +127,4 @@ def _race(attempts: list[_Attempt]) -> Any:
 
 
 def _reason(exc: Exception | None) -> str:
-    if isinstance(exc, TimeoutError):
-        return "no answer in time"
-    return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
+    return "no answer in time" if exc is None or isinstance(exc, TimeoutError) else reason_of(exc)

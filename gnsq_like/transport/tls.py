@@ -26,7 +26,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TypeVar
 
-from gnsq_like.errors import NegotiationFailed, TLSError
+from gnsq_like.errors import NegotiationFailed, TLSError, reason_of
 from gnsq_like.transport.compression import PIECE_BYTES
 
 _T = TypeVar("_T")
@@ -240,4 +240,4 @@ def _words(exc: Exception) -> str:
     if isinstance(exc, ssl.SSLError):
         # load_cert_chain gives no reason if the certificate or the key is missing.
         return (exc.reason or "it holds no certificate, or not its key").lower().replace("_", " ")
-    return getattr(exc, "strerror", None) or str(exc) or "it holds no certificates"
+    return reason_of(exc) if str(exc) else "it holds no certificates"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gnsq_like import __version__
-from gnsq_like.errors import HTTPRequestFailed, InvalidAddress, InvalidOption
+from gnsq_like.errors import NO_DESCRIPTORS, HTTPRequestFailed, InvalidAddress, InvalidOption
 from gnsq_like.http.exchange import IDLE_SECONDS
 from tests.support.certificates import client_context, stranger, write_ca
 from tests.support.hub import Place, in_plain_thread
@@ -42,7 +42,7 @@ def test_without_descriptors_the_first_request_fails_as_any_other() -> None:
             ping()
         """
     )
-    assert lines == ["Too many open files", "Connection refused"]
+    assert lines == [f"Too many open files: {NO_DESCRIPTORS} (ulimit -n)", "Connection refused"]
 
 
 def test_an_extension_module_that_cannot_be_loaded_fails_the_request_only(tmp_path: Path) -> None:

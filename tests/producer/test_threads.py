@@ -2,6 +2,7 @@
 
 import pytest
 
+from gnsq_like.errors import NO_DESCRIPTORS
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.patient import NsqdHTTPClient
 from tests.support.scripts import run_script
@@ -302,7 +303,7 @@ def test_without_descriptors_results_are_ready_in_time(nsqd):
         nsqd.tcp_address,
     )
     assert [line.split("(")[0] for line in lines] == ["NotSent"] * 3
-    assert all("Too many open files" in line for line in lines)
+    assert all(NO_DESCRIPTORS in line for line in lines)
 
 
 def test_without_descriptors_nothing_is_sent_and_the_process_goes_on(nsqd):
@@ -325,8 +326,65 @@ def test_without_descriptors_nothing_is_sent_and_the_process_goes_on(nsqd):
         """,
         nsqd.tcp_address,
     )
-    assert lines == ["no event loop for the connections can be made: Too many open files"] * 2
+    assert len(lines) == 2
+    assert all(NO_DESCRIPTORS in line for line in lines)
     assert messages(nsqd) == 1
+
+
+def test_fifty_threads_without_descriptors_get_not_sent_and_little_log(nsqd):
+    """Each with a Producer of its own. Nor can the HTTP client be loaded, for nsqlookupd."""
+    *lines, records, seconds = run_script(
+        """
+        from gevent import monkey
+        monkey.patch_all()
+        import logging, os, sys, threading, time
+        import gevent
+        from gnsq_like import Producer, errors
+        from tests.support.processes import no_descriptors
+
+        class Records(logging.Handler):
+            count = 0
+            def emit(self, record):
+                self.count += errors.NO_DESCRIPTORS in record.getMessage()
+
+        records = Records()
+        package = logging.getLogger("gnsq_like")
+        package.addHandler(records)
+        package.propagate = False
+        errors.NotSent, gevent.sleep(0)  # loads, and makes the hub
+        producers = [Producer(sys.argv[1], lookupd_http_addresses=sys.argv[2], timeout=3) for _ in range(50)]
+
+        def publish(producer):
+            try:
+                producer.publish("t", b"x")
+            except errors.NotSent as exc:
+                print(exc)
+
+        def all_publish():
+            threads = [threading.Thread(target=publish, args=(producer,)) for producer in producers]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        began = time.monotonic()
+        with no_descriptors(os.getpid()):
+            all_publish()
+        took = time.monotonic() - began
+        count = records.count
+        all_publish()
+        for producer in producers:
+            producer.close()
+        print(count)
+        print(took)
+        """,
+        nsqd.tcp_address,
+        nsqd.http_address,  # which is no nsqlookupd, but answers
+    )
+    assert len(lines) == 50
+    assert all(NO_DESCRIPTORS in line for line in lines)
+    assert 1 <= int(records) <= float(seconds) + 1
+    assert messages(nsqd) == 50
 
 
 def test_a_first_publish_loads_nothing_that_it_does_not_need(nsqd):

@@ -9,11 +9,12 @@ import gevent
 import pytest
 
 from gnsq_like import Batch, Reader
-from gnsq_like.errors import InvalidOption
+from gnsq_like.errors import NO_DESCRIPTORS, InvalidOption
 from gnsq_like.reader.running import NOT_STARTED
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.peer import PATIENCE, ScriptedNsqd
 from tests.support.reading import ID, answer_cls, ignore, reading, serve, until
+from tests.support.scripts import run_script
 
 
 def here(change: Any) -> None:
@@ -90,3 +91,32 @@ def test_a_reader_has_the_same_statistics_before_its_start_and_after():
     assert list(started) == list(before) == list(reader.stats())
     assert started["known"] == [nsqd.tcp_address]
     assert started["surveyed"] is True
+
+
+@pytest.mark.parametrize("where", ["nsqd_tcp_addresses", "lookupd_http_addresses"])
+def test_without_descriptors_it_is_not_started_and_may_be_started_later(where: str) -> None:
+    """Neither its hub can be made then, nor the HTTP client be loaded, for nsqlookupd."""
+    lines = run_script(
+        f"""
+        import logging, os, sys
+        import gevent
+        from gnsq_like import Reader, errors
+        from tests.support.processes import no_descriptors
+
+        logging.disable(logging.WARNING)
+        reader = Reader("t", "c", print, {where}="127.0.0.1:1")
+        if {where!r} == "lookupd_http_addresses":
+            gevent.sleep(0)  # makes the hub
+        with no_descriptors(os.getpid()):
+            try:
+                reader.start()
+            except errors.NSQError as exc:
+                print(exc)
+        print(reader.stats()["state"])
+        reader.start()
+        print(reader.stats()["state"])
+        reader.stop()
+        """
+    )
+    assert NO_DESCRIPTORS in lines[0]
+    assert lines[1:] == ["new", "running"]

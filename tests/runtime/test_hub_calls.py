@@ -11,6 +11,7 @@ import gevent
 import pytest
 from gevent.event import AsyncResult
 
+from gnsq_like.errors import NO_DESCRIPTORS, NSQError
 from gnsq_like.runtime.hub_calls import (
     HubHandle,
     InnerGreenlet,
@@ -257,8 +258,8 @@ def make_hubs(hubs: list[Any]) -> None:
     def work() -> None:
         try:
             hubs.extend([own_hub(), own_hub()])
-        except OSError as exc:
-            hubs.append(exc.strerror)
+        except NSQError as exc:
+            hubs.append(str(exc))
         else:
             hubs[-1].destroy(destroy_loop=True)
 
@@ -281,7 +282,7 @@ def test_without_descriptors_the_process_goes_on() -> None:
     with no_descriptors(os.getpid()):
         make_hubs(hubs)
         assert own_hub() is gevent.get_hub()  # one that exists needs none
-    assert hubs == ["Too many open files"]
+    assert hubs == [f"no event loop can be made: Too many open files: {NO_DESCRIPTORS} (ulimit -n)"]
 
 
 def test_it_takes_no_descriptors_itself() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import gevent
 import pytest
 
-from gnsq_like.errors import NotRunning
+from gnsq_like.errors import NO_DESCRIPTORS, NotRunning, NSQError
 from gnsq_like.runtime.hub_thread import HubThread
 from gnsq_like.runtime.native import thread_id
 from gnsq_like.runtime.thread_pool import _blocking, call_blocking
@@ -88,7 +88,7 @@ def test_its_end_fails_the_calls_that_wait_and_those_that_come_later(thread: Hub
 
 
 def test_without_descriptors_it_does_not_start_and_may_start_later(thread: HubThread) -> None:
-    with no_descriptors(os.getpid()), pytest.raises(OSError, match="Too many open files"):
+    with no_descriptors(os.getpid()), pytest.raises(NSQError, match=NO_DESCRIPTORS):
         thread.start()
     handle = thread.start()
     assert handle.run(thread_id) == handle.thread
