@@ -388,15 +388,18 @@ class PublishRefused(PublishError):
 
     :ivar error: nsqd's :class:`NsqdError`
     :ivar address: the nsqd
+    :ivar description: what it refused: the size, the topic, the delay
     """
 
-    def __init__(self, error: NsqdError, address: str) -> None:
-        super().__init__(error, address)
+    def __init__(self, error: NsqdError, address: str, description: str = "") -> None:
+        super().__init__(error, address, description)
         self.error = error
         self.address = address
+        self.description = description
 
     def __str__(self) -> str:
-        return f"nsqd at {self.address} refused the publish: {self.error.text}"
+        which = f" of {self.description}" if self.description else ""
+        return f"nsqd at {self.address} refused the publish{which}: {self.error.text}"
 
 
 class OutcomeUnknown(PublishError):

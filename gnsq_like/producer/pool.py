@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from gnsq_like.addresses import Address
 from gnsq_like.discovery.outages import Outages
-from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown
+from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.batching import Batching
 from gnsq_like.producer.deadlines import Deadlines, Expires
@@ -184,6 +184,8 @@ class Pool:
             self._enqueue(publish)
             self.changed()
             return
+        if isinstance(error, PublishRefused):
+            error = PublishRefused(error.error, error.address, publish.description)
         publish.settle(publish.doubt or error)
 
     def abandoned(self) -> None:
@@ -358,12 +360,6 @@ class Pool:
         self.hooks.call("on_error", address, error)
 
     # -- the end ------------------------------------------------------------------------------------
-
-    def settle_down(self) -> bool:
-        """Stop connecting; returns whether a connection is open. Never switches."""
-        for destination in self.discovery.destinations:
-            destination.wanted = destination.connected
-        return any(destination.connected for destination in self.discovery.destinations)
 
     def close(self) -> None:
         """Close everything now; pending publishes get their error. May switch."""

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, Unpack, overload
 
+import gevent
 from gevent import monkey
 
 from gnsq_like.addresses import parse_addresses
@@ -50,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 #: What a Producer takes beside its options.
 _ARGUMENTS = ("nsqd_tcp_addresses", "lookupd_http_addresses", "on_connect", "on_disconnect", "on_error", "on_auth")
+#: Seconds that closing waits for pending publishes, if the caller does not say.
+_CLOSE_TIMEOUT = 5.0
 #: Seconds that closing takes at most after waiting for pending publishes: hooks get one.
 _CLOSE_GRACE = 2.0
 
@@ -63,6 +67,8 @@ def _choose_hub(own_thread: bool | None) -> HubHandle:
         if own_thread is None:
             own_thread = not (monkey.is_module_patched("threading") and is_main_thread())
         return hub_thread.background() if own_thread else handle_here()
+    except NotRunning:
+        raise
     except (NSQError, RuntimeError) as exc:
         raise NotSent(f"its connections cannot be started: {exc}") from exc
 
@@ -397,7 +403,7 @@ class Producer(Generic[Body]):
         self._hooks.abandon()
         running.pool.let_go(loop_lives)
 
-    def close(self, timeout: float = 5.0) -> bool:
+    def close(self, timeout: float = _CLOSE_TIMEOUT) -> bool:
         """Refuse new publishes, wait for pending ones, and close; twice is fine. From any thread. May switch.
 
         :param timeout: seconds to wait for pending publishes
@@ -433,13 +439,23 @@ class Producer(Generic[Body]):
             self._let_go(running, loop_lives)
 
     def _flush(self, timeout: float) -> None:
-        """At the interpreter's exit: wait for pending publishes, if a connection is open."""
+        """At the interpreter's exit: wait for pending publishes; those that are left are lost, or may be."""
         running = self._running
-        if running is None or not running.hub_handle.lives or timeout <= 0:
+        if running is None or not running.hub_handle.lives:
             return
-        with suppress(TimeoutError, NSQError):
-            if running.hub_handle.run(running.pool.settle_down, timeout=1):
+        if timeout > 0:
+            with suppress(TimeoutError, NSQError):
                 running.hub_handle.run(running.drain, timeout, timeout=timeout)
+        if left := running.pool.pending_count:
+            text = "%r: at the program's end, %d publishes are not confirmed; close() waits longer. %s"
+            logger.warning(text, self, left, running.pool.why())
+
+    def __del__(self) -> None:
+        running = getattr(self, "_running", None)  # not there if an argument was invalid
+        if running is None or owner.is_exiting or not running.hub_handle.lives:
+            return
+        warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self, stacklevel=2)
+        running.hub_handle.call(gevent.spawn, running.end, _CLOSE_TIMEOUT)
 
     # -- inspection ---------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from gevent import getcurrent
 
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
 from gnsq_like.producer.deadlines import Expires
+from gnsq_like.producer.encoder import SIZE_BYTES
 from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import Gathering
@@ -138,6 +139,17 @@ class Publish(PendingReply):
     def encode(self) -> bytes:
         """The command, just before it is sent; empty if there is nothing left to send."""
         return b"" if self.done else self.command
+
+    @property
+    def description(self) -> str:
+        """For the text of a refusal: the size, the topic and the delay, from the command; empty for a batch."""
+        head, _, body = self.command.partition(b"\n")
+        if not head:
+            return ""
+        name, topic, *delay = head.decode().split()
+        many = f"{int.from_bytes(body[SIZE_BYTES : 2 * SIZE_BYTES])} messages in " if name == "MPUB" else ""
+        deferred = f", deferred by {int(delay[0]) / 1000:g} s" if delay else ""
+        return f"{many}{len(body) - SIZE_BYTES} bytes to {topic}{deferred}"
 
     def avoids(self) -> AbstractSet[str]:
         """The addresses it must not be sent to, because another copy was."""

@@ -25,6 +25,10 @@ class Copy(Publish):
         super().__init__(pool, b"", group.publish.deadline, count=0)
         self.group = group
 
+    @property
+    def description(self) -> str:
+        return self.group.publish.description
+
     def avoids(self) -> AbstractSet[str]:
         return self.group.taken
 

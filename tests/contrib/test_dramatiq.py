@@ -535,6 +535,7 @@ def test_errors_are_dramatiqs_where_another_try_may_help(nsqd: RunningNsqd) -> N
     record = recording(broker, [])
     with pytest.raises(BrokerConnectionError):
         record.send(1)
+    broker.close()
     with broker_of(nsqd) as other, pytest.raises(PublishRefused):
         recording(other, []).send("x" * 2000)
 

@@ -51,3 +51,18 @@ def test_others_are_published_meanwhile(make: Make, kind: Kind, invalid: str, ca
                     each.get()
             assert len(lost) == len(refused)
             assert producer.stats()["not_sent"] == 0
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_refusal_names_the_size_the_topic_and_the_delay(replicas: int) -> None:
+    """nsqd's own text does not always."""
+    with running_nsqd(max_msg_size=10) as first, running_nsqd(max_msg_size=10) as second:
+        addresses = [first.tcp_address, second.tcp_address][:replicas]
+        with Producer(addresses, replicas=replicas) as producer:
+            with pytest.raises(PublishRefused, match="the publish of 11 bytes to t: E_BAD_MESSAGE PUB message"):
+                producer.publish("t", b"x" * 11)
+            with pytest.raises(PublishRefused, match=r"11 bytes to t, deferred by 2\.5 s: E_BAD_MESSAGE") as refused:
+                producer.publish("t", b"x" * 11, defer=2.5)
+            with pytest.raises(PublishRefused, match="2 messages in 24 bytes to t: E_BAD_MESSAGE"):
+                producer.multi_publish("t", [b"x", b"x" * 11])
+    assert refused.value.description == "11 bytes to t, deferred by 2.5 s"

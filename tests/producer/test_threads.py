@@ -238,22 +238,80 @@ def test_what_is_pending_at_exit_is_flushed(nsqd, patched):
     wait_for(lambda: messages(nsqd) == 101)
 
 
-def test_exit_does_not_wait_for_an_nsqd_that_is_away(nsqd):
-    address = nsqd.tcp_address
-    nsqd.kill()
-    lines = run_script(
-        """
-        import logging, sys
-        logging.disable()
+@pytest.mark.parametrize("patched", [False, True])
+def test_what_is_pending_at_exit_before_the_first_connection_is_sent(nsqd, patched):
+    run_script(
+        f"""
+        if {patched}:
+            from gevent import monkey
+            monkey.patch_all()
+        import sys
         from gnsq_like import Producer
 
+        producer = Producer(sys.argv[1])
+        for _ in range(100):
+            producer.publish_async("t", b"x")
+        """,
+        nsqd.tcp_address,
+    )
+    wait_for(lambda: messages(nsqd) == 100)
+
+
+@pytest.mark.parametrize("patched", [False, True])
+def test_exit_waits_little_for_an_nsqd_that_is_away_and_says_what_is_lost(nsqd, patched):
+    address = nsqd.tcp_address
+    nsqd.kill()
+    [line] = run_script(
+        f"""
+        if {patched}:
+            from gevent import monkey
+            monkey.patch_all()
+        import logging, sys
+        from gnsq_like import Producer
+
+        package = logging.getLogger("gnsq_like")
+        package.propagate = False
+        package.addHandler(logging.StreamHandler(sys.stdout))
+        logging.getLogger("gnsq_like.discovery.outages").setLevel(logging.ERROR)
         producer = Producer(sys.argv[1], timeout=3600)
         for _ in range(100):
             producer.publish_async("t", b"x")
         """,
         address,
     )
-    assert lines == []
+    assert "100 publishes are not confirmed" in line
+    assert f"no connection to {address}: Connection refused" in line
+
+
+@pytest.mark.parametrize("patched", [False, True])
+def test_a_producer_that_is_dropped_warns_sends_what_is_pending_and_is_closed(nsqd, patched):
+    [warning, connected] = run_script(
+        f"""
+        if {patched}:
+            from gevent import monkey
+            monkey.patch_all()
+        import sys, time, warnings
+        import gevent
+        from gnsq_like import NsqdHTTPClient, Producer
+
+        closed = []
+        producer = Producer(sys.argv[1], on_disconnect=lambda *arguments: closed.append(arguments))
+        producer.publish("t", b"x")
+        producer.publish_async("t", b"x")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            del producer
+        print(*[str(each.message) for each in caught if each.category is ResourceWarning])
+        with gevent.Timeout(60):
+            while not closed:
+                gevent.sleep(0.01)
+        print(closed)
+        """,
+        nsqd.tcp_address,
+    )
+    assert warning == f"<Producer {nsqd.tcp_address}> was dropped without close()"
+    assert connected == f"[({nsqd.tcp_address!r}, None)]"
+    assert messages(nsqd) == 2
 
 
 def test_a_thread_that_is_interrupted_abandons_its_answer(nsqd):
