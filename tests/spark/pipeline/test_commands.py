@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gnsq_like import NsqdHTTPClient
 from gnsq_like.cli.pipeline_demo import click_of, is_good, judge
 from gnsq_like.cli.pipeline_screen import PipelineLayout, summary
 from gnsq_like.cli.screen import LineView
@@ -68,6 +69,7 @@ def test_an_unreachable_daemon_is_status_2_before_spark_is_started(tmp_path: Pat
 )
 def test_what_cannot_begin_says_so_before_java_is_started(tmp_path: Path, given: str, said: str) -> None:
     with running_nsqd("process") as nsqd:
+        NsqdHTTPClient(nsqd.http_address).create_topic("clicks")
         config = CONFIG.replace('tcp_addresses = "127.0.0.1:1"', f'tcp_addresses = "{nsqd.tcp_address}"')
         config = config.replace('http_addresses = "127.0.0.1:1"', f'http_addresses = "{nsqd.http_address}"')
         (tmp_path / "pipeline.toml").write_text(config + given)
