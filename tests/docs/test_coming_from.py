@@ -50,6 +50,14 @@ def test_a_connection_of_ones_own_gets_and_finishes_a_message(nsqd: RunningNsqd)
     nsqd.wait_until("clicks", "archive", messages=1, left=0)
 
 
+def test_the_loop_of_nsq_py_handles_a_message(nsqd: RunningNsqd) -> None:
+    [program] = blocks(section(PAGE, "From nsq-py"))
+    nsqd.publish("clicks", b"/home")
+    done = run_beside([sys.executable, "-W", "error", "-c", program, nsqd.tcp_address], cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "b'/home'\n", "")
+    nsqd.wait_until("clicks", "archive", messages=1, left=0)
+
+
 def test_the_relay_of_pynsqs_examples_relays(nsqd: RunningNsqd) -> None:
     program, _ = blocks(section(PAGE, "From pynsq"))
     nsqd.publish("clicks", b"/home")
@@ -71,7 +79,7 @@ def test_the_batches_of_pynsqs_example_are_handled(nsqd: RunningNsqd) -> None:
 
 
 def test_each_name_of_ours_exists() -> None:
-    for title in ("From gnsq", "From pynsq", "From go-nsq"):
+    for title in ("From gnsq", "From pynsq", "From nsq-py", "From go-nsq"):
         for right in re.findall(r"^``.*?``[^`]*?   +(.*)$", section(PAGE, title), re.MULTILINE):
             for name in re.findall(r"``(\w+)=[^`]*``", right):
                 assert name in OPTIONS or name in Reader.__init__.__annotations__, name

@@ -16,7 +16,7 @@ import pytest
 
 from gnsq_like.deadletter import open_envelope
 from gnsq_like.testing import RunningNsqd, running_nsqd, running_nsqlookupd
-from tests.support.pages import blocks, page, replaced
+from tests.support.pages import blocks, page, replaced, section
 from tests.support.scripts import ROOT, run_beside
 
 pytestmark = pytest.mark.commands
@@ -115,7 +115,7 @@ def test_a_program_runs(name: str, tmp_path: Path) -> None:
 
 
 def test_the_guides_reader_drains_at_sigterm(tmp_path: Path) -> None:
-    [program] = blocks(page("guides/shutdown.rst"))
+    [program] = blocks(section(page("reader.rst"), "Stopping"))
     with running_nsqd(kind="process") as nsqd:
         (tmp_path / "archive.py").write_text(program.replace("127.0.0.1:4150", nsqd.tcp_address))
         nsqd.publish("clicks", b"/home")

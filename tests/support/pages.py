@@ -15,7 +15,7 @@ PUBLIC_PACKAGES = [
     "gnsq_like.testing",
 ]
 #: Guides whose blocks are programs with a Reader.
-GUIDES = ("guides/batches.rst", "guides/dead-letters.rst", "guides/deduplication.rst", "guides/shutdown.rst")
+GUIDES = ("guides/deduplication.rst",)
 
 
 def page(name: str) -> str:
