@@ -118,7 +118,6 @@ class Pool:
         #: The earliest of the deadlines.
         self._expires_at = math.inf
         self.control = ControlLoop("Producer", self._look)
-        self._is_started = False
         #: Why publishes fail at once (``fail_fast``), and the monotonic time since which they do; None otherwise.
         self.away: str | None = None
         self.away_since: float | None = None
@@ -204,9 +203,7 @@ class Pool:
         """Have this expire at its deadline. Never switches."""
         self.deadlines.add(thing)
         if thing.deadline < self._expires_at:
-            if not self._is_started:  # here, because it must be in this thread
-                self._is_started = True
-                self.control.start()
+            self.control.start()  # here, because it must be in this thread
             self._expires_at = thing.deadline
             self.control.by(thing.deadline, self._expire)
 

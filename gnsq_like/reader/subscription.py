@@ -255,8 +255,8 @@ class Subscription:
     def write(self, now: float) -> None:
         """In the hub: account the answers of ``finished``, and write them with the RDY that fits. Never switches."""
         self.is_write_due = False
-        finished, self.finished = self.finished, []
-        self._finish(finished, Outcome.HANDLED, now)
+        self._finish(self.finished, Outcome.HANDLED, now)
+        self.finished = []  # at last: what was interrupted is done again, and those that have left are skipped
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """REQ. Never switches."""

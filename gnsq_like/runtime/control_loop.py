@@ -60,6 +60,8 @@ class ControlLoop:
         #: Monotonic time of the last look.
         self._looked_at = -math.inf
         self._reports_late = True
+        self._stopped = False
+        #: True as a condition once it is started, and until its end.
         self._greenlet: Any = None
         self._hub: Any = None
         #: What has escaped a turn, and is not reported yet.
@@ -74,21 +76,32 @@ class ControlLoop:
         self._timer_at = 0.0
 
     def start(self) -> None:
-        """Begin. Next: :meth:`stop`."""
+        """Begin, if it has not begun and is not stopped. Next: :meth:`stop`."""
+        if self._greenlet or self._stopped:
+            return
         self._hub = gevent.get_hub()
         self._greenlet = InnerGreenlet(self._run)
+        self._greenlet.rawlink(self._ended)
         self._wake = Soon(self._hub.loop, self._greenlet.switch)
         self._seconds = self._hub.loop.timer(_EVERY, _EVERY)
         self._greenlet.start()
 
+    def _ended(self, greenlet: gevent.Greenlet) -> None:
+        """Begin again, if an exception came before the first turn, or while another one was caught. Never switches."""
+        self._close()
+        if greenlet.exception is not None:
+            self.start()
+
     def stop(self) -> None:
         """Call nothing more; twice is fine."""
+        self._stopped = True
         self._close()
         if self._greenlet is not None:
             self._greenlet.kill(block=False)
 
     def abandon(self) -> None:
         """As :meth:`stop`, in a forked child, which does not run the parent's greenlet."""
+        self._stopped = True
         self._close()
         owner.keep(self._greenlet)
 
@@ -118,18 +131,6 @@ class ControlLoop:
     # -- in the greenlet ----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        try:
-            while True:
-                try:
-                    self._turns()
-                except GreenletExit:
-                    raise
-                except BaseException as exc:  # a second one, while _turns caught the first
-                    self._escaped = exc
-        finally:
-            self._close()
-
-    def _turns(self) -> None:
         reported: BaseException | None = None
         while True:
             try:
