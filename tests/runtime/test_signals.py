@@ -31,7 +31,7 @@ logger = logging.getLogger("gnsq_like.reader.stopping")
 logger.addHandler(Kept())
 logger.setLevel(logging.INFO)
 logger.propagate = False
-logging.getLogger("gnsq_like.reader.running").disabled = True
+logging.getLogger("gnsq_like.discovery.outages").disabled = True
 
 def make():
     return Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:1")
