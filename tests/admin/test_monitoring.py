@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,8 @@ def samples_of(client: Any, path: str = "/metrics", **headers: str) -> dict[str,
     found: dict[str, list[tuple[Labels, float]]] = {}
     for family in text_string_to_metric_families(answer.text):
         for sample in family.samples:
+            # promtool's rule.
+            assert family.type == "summary" or "quantile" not in sample.labels
             found.setdefault(sample.name, []).append((sample.labels, sample.value))
     return found
 
@@ -85,6 +89,17 @@ def test_metrics(made: Site, daemons: Daemons) -> None:
         taken = {labels["place"]: value for labels, value in found["nsq_channel_taken_messages_total"]}
         assert taken == {"zone": 3, "region": 0, "elsewhere": 0}
         assert {labels["zone"] for labels, _ in found["nsq_nsqd_info"]} == {"eu-1", "eu-2", "eu-3"}
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool, of Debian's package prometheus, is not installed"
+)
+def test_promtool_finds_nothing_to_improve(made: Site) -> None:
+    answer = client_of(made).get("/metrics")
+    assert "quantile=" in answer.text
+    checked = ["promtool", "check", "metrics"]
+    done = subprocess.run(checked, input=answer.text, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_a_daemon_that_does_not_answer(made: Site, daemons: Daemons) -> None:

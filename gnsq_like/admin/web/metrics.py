@@ -9,11 +9,11 @@ does not answer has no counts until it does; sums of all nodes would fall in bot
 nsq_topic_messages_total                 counter  by topic and node, as all of nsq_topic
 nsq_topic_depth_messages                 gauge    by storage, too: memory, disk; waiting in the topic itself
 nsq_topic_paused                         gauge
-nsq_topic_e2e_latency_seconds            gauge    by quantile, too, if nsqd measures it
+nsq_topic_e2e_latency_seconds            summary  by quantile, too, if nsqd measures it
 nsq_channel_messages_total               counter  by topic, channel and node, as all of nsq_channel
 nsq_channel_depth_messages               gauge    by storage, too: memory, disk
 nsq_channel_paused                       gauge
-nsq_channel_e2e_latency_seconds          gauge    by quantile, too, if nsqd measures it
+nsq_channel_e2e_latency_seconds          summary  by quantile, too, if nsqd measures it
 nsq_channel_in_flight_messages           gauge
 nsq_channel_deferred_messages            gauge
 nsq_channel_requeued_messages_total      counter
@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -51,7 +51,21 @@ from gnsq_like.admin.web.words import cut
 from gnsq_like.cluster.figures import ChannelFigures, TopicFigures
 
 _Figures = TopicFigures | ChannelFigures
-_Kind = CounterMetricFamily | GaugeMetricFamily
+
+
+class _Quantiles(Metric):
+    """A summary without sum and count, which nsqd does not have. In no other type may a label be named quantile."""
+
+    def __init__(self, name: str, documentation: str, labels: Sequence[str]) -> None:
+        super().__init__(name, documentation, "summary")
+        self._labels = labels
+
+    def add_metric(self, labels: Sequence[str], value: float) -> None:
+        """Add a sample."""
+        self.add_sample(self.name, dict(zip(self._labels, labels, strict=True)), value)
+
+
+_Kind = CounterMetricFamily | GaugeMetricFamily | _Quantiles
 
 
 @dataclass(frozen=True)
@@ -92,7 +106,7 @@ _OF_BOTH = (
     _number("messages", "Messages that it has had.", "message_count", CounterMetricFamily),
     _Figure("depth_messages", "Messages that wait.", GaugeMetricFamily, _depths, "storage"),
     _number("paused", "1 while it is paused.", "paused"),
-    _Figure("e2e_latency_seconds", "From publishing to finishing.", GaugeMetricFamily, _latencies, "quantile"),
+    _Figure("e2e_latency_seconds", "From publishing to finishing.", _Quantiles, _latencies, "quantile"),
 )
 _OF_CHANNELS = (
     *_OF_BOTH,
