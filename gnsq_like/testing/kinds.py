@@ -291,7 +291,7 @@ def make_daemon(
     for given, value in options.items():
         if given not in known:
             raise InvalidOption(given, value, f"{name} has no such option{did_you_mean(given, known)}")
-    options = FREE_PORTS | {given: _converted(value, known[given].default) for given, value in options.items()}
+    options = FREE_PORTS | {given: _converted(given, value, known[given].default) for given, value in options.items()}
     if options.get("tls_cert"):
         options.setdefault("https_address", "127.0.0.1:0")
     checked = options_class(**options)
@@ -322,8 +322,16 @@ def why_no_process() -> str:
     return ""
 
 
-def _converted(value: Any, default: object) -> object:
-    """A value of the option's type: tuples for lists, and floats for durations, by which ``flags`` knows them."""
+def _converted(name: str, value: Any, default: object) -> object:
+    """A value of the option's type: tuples for lists, and floats for durations, by which ``flags`` knows them.
+
+    :raises InvalidOption: for a text such as "1s" where a number is wanted
+    """
     if isinstance(default, tuple):
         return (value,) if isinstance(value, str) else tuple(value)
+    if not isinstance(default, int | float) or isinstance(default, bool):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        wanted = "seconds, as a number" if isinstance(default, float) else "a whole number"
+        raise InvalidOption(name, value, f"it must be {wanted}")
     return float(value) if isinstance(default, float) else value

@@ -20,7 +20,7 @@ def test_the_tests_on_the_page_pass(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     tests = [block for block in BLOCKS if re.search(r"^ *def test_", block, re.MULTILINE)]
     scripts = [block for block in BLOCKS if block not in tests]
-    assert (len(tests), len(scripts)) == (5, 2)
+    assert (len(tests), len(scripts)) == (6, 2)
     pytester.makepyfile(**{f"test_block_{number}": block for number, block in enumerate(tests)})
     pytester.makepyfile(
         test_scripts="\n".join(

@@ -320,9 +320,14 @@ def test_a_wrong_option_is_named(suite):
         @pytest.mark.nsqd(60)
         def test_that(nsqd):
             pass
+
+        @pytest.mark.nsqd(msg_timeout="1s")
+        def test_a_text(nsqd):
+            pass
     """
     result = suite(source)
-    result.assert_outcomes(errors=2)
+    result.assert_outcomes(errors=3)
+    result.stdout.fnmatch_lines(["*invalid option msg_timeout='1s': it must be seconds, as a number"])
     result.stdout.fnmatch_lines(["*invalid option msg_timeot=1: nsqd has no such option; did you mean msg_timeout?"])
     result.stdout.fnmatch_lines(["*@pytest.mark.nsqd takes options by name, as in nsqd(msg_timeout=1)"])
 
