@@ -96,7 +96,7 @@ def test_without_prometheus_client_the_page_says_what_to_install() -> None:
         """
     )
     assert lines[0].startswith("404 ")
-    assert "gnsq-like[prometheus]" in lines[0]
+    assert "install the extra [prometheus]" in lines[0]
 
 
 def test_an_address_that_is_taken() -> None:
