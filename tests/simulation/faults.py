@@ -74,6 +74,7 @@ class Faults:
             "port": self._port,
             "clock": self._clock,
             "slow network": self._slow_network,
+            "round trip": self._round_trip,
             "dns": self._dns,
             "steer": self._steer,
             "stop reader": self._stop_reader,
@@ -145,6 +146,14 @@ class Faults:
             self._network.latency = usual * 10 + 0.05
             gevent.sleep(random.random() * 5)
             self._network.latency = usual
+
+    def _round_trip(self, random: Random) -> None:
+        """From now on, everything takes longer or less long; a Reader knows it after three seconds."""
+        latency = random.choice([50e-6, 0.001, 0.01, 0.05])
+        with self._disturbing():
+            self._options["latency"] = max(self._options["latency"], latency)
+            self._network.latency = latency
+            gevent.sleep(3.0)
 
     def _dns(self, random: Random) -> None:
         resolver = gevent.get_hub().resolver

@@ -31,6 +31,7 @@ KINDS = {
     "port": 2,
     "clock": 2,
     "slow network": 1,
+    "round trip": 2,
     "dns": 1,
     "steer": 4,
     "stop reader": 2,
