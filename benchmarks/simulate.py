@@ -26,7 +26,7 @@ from _fleet_charts import draw_discovery, draw_traffic
 from tests.simulation.forked import run_many
 from tests.simulation.world import patch
 
-WINDOWS = ("10", "50", "200", "200:2")
+WINDOWS = ("10", "50", "200")
 POLLS = ("60:0.3", "60:0", "15:0.3")
 #: Seconds of the processor for a run.
 LIMIT = 3600.0
