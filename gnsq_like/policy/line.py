@@ -49,10 +49,10 @@ class Line(Charge, Generic[K]):
         self._note_full(now)
 
     def _note_full(self, now: float) -> None:
-        share = min(self.share, self.allowed)
-        if self.in_time >= share or self.level.burst >= share:
+        share, in_time = min(self.share, self.allowed), self.in_time
+        if in_time >= share or self.level.burst >= share:
             lately = self.filled if now < self.full_at + HUNGER else 0
-            self.full_at, self.filled = now, max(share, self.in_time, lately)
+            self.full_at, self.filled = now, max(share, in_time, lately)
 
     def answered(self, n: int, now: float, slow: int = 0, overdue: int = 0) -> None:
         self._note_full(now)  # until now

@@ -171,9 +171,9 @@ class Places(Generic[K]):
 
         After them, nsqd might send more messages than it should.
         """
-        cost = line.cost
+        cost = line.cost if self.lacking else 0
         line.answered(n, now, slow, overdue)
-        if (self.lacking and line.cost < cost) or slow or overdue or line.closing:
+        if (cost and line.cost < cost) or slow or overdue or line.closing:
             self._wake(now)
         elif self._contested and not line.in_time:
             self._wake(now + self._moment(line) if line.share else now)
@@ -192,7 +192,7 @@ class Places(Generic[K]):
 
     def flush(self, line: Line[K], now: float) -> int | None:
         """Messages have arrived, and handlers begun, or answers have been written: the RDY to send, or None."""
-        if min(self._places, line.needs(now)) > max(line.need, line.share):
+        if self._places > line.share and min(self._places, line.needs(now)) > max(line.need, line.share):
             self._wake(now)
         return self._command(line, now)
 

@@ -154,7 +154,6 @@ class FlowControl:
         topic, line = subscription.topic_flow, subscription.line
         topic.counts.count(outcome if subscription.connection.alive else Outcome.LOST, count)
         now = time.monotonic()
-        self._clock.late(now)
         is_judged = topic.backoff.mode is not Mode.FLOWING or outcome is not Outcome.HANDLED
         if is_judged and topic.judge(outcome, stamps, now):
             self.plan_now()  # before the answer that changed it
