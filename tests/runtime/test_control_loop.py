@@ -141,7 +141,7 @@ def test_a_report_that_fails_does_not_end_the_loop(make: Make) -> None:
 def test_what_ends_a_program_reaches_the_main_greenlet_and_the_loop_goes_on(raised: str) -> None:
     lines = run_script(
         f"""
-        import gevent, os, sys
+        import gevent, gevent.event, os, sys
         from gnsq_like.runtime.control_loop import ControlLoop
 
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # gevent prints what it passes on

@@ -133,7 +133,7 @@ def test_no_timer_on_libuv_is_below_a_millisecond() -> None:
         import os, warnings
         os.environ["GEVENT_LOOP"] = "libuv"
         warnings.simplefilter("error")
-        import gevent
+        import gevent, gevent.event
         from gnsq_like.runtime.pending_reply import PendingReply
         from gnsq_like.runtime.timer import Timer, make_timer
 
