@@ -118,13 +118,13 @@ class Publish(PendingReply):
 
     def __init__(self, owner: PublishOwner, command: bytes, deadline: float, count: int = 1) -> None:
         # As PendingReply's, but a call costs time here.
-        self.done = False
-        self.error = None
+        self.done: bool = False
+        self.error: Exception | None = None
         self._links = None
-        self.owner = owner
-        self.command = command
-        self.deadline = deadline
-        self.count = count
+        self.owner: PublishOwner = owner
+        self.command: bytes = command
+        self.deadline: float = deadline
+        self.count: int = count
         #: The greenlet of the pool's hub that waits for it.
         self.greenlet: Any = None
         #: The address of the nsqd it was sent to; None while queued.
@@ -134,7 +134,7 @@ class Publish(PendingReply):
         #: None if it is sent by itself.
         self.carrier: Carrier | None = None
         #: Whether its caller is gone, and its outcome is still to be counted.
-        self.is_abandoned = False
+        self.is_abandoned: bool = False
 
     def encode(self) -> bytes:
         """The command, just before it is sent; empty if there is nothing left to send."""

@@ -177,7 +177,15 @@ def set_future(future: asyncio.Future[None]) -> None:
 # -- publish_async --------------------------------------------------------------------------------------------------
 
 
-class PublishResult(AsyncResult):
+if TYPE_CHECKING:
+
+    class _Result(AsyncResult[None]):  # generic in types-gevent, not when the program runs
+        pass
+else:
+    _Result = AsyncResult
+
+
+class PublishResult(_Result):
     """The result of ``publish_async``: gevent's AsyncResult, which any thread may wait for."""
 
     if TYPE_CHECKING:  # gevent has no types

@@ -40,8 +40,8 @@ with Nsqd(tcp_address="127.0.0.1:0", http_address="127.0.0.1:0") as nsqd:
 print(importlib.util.find_spec("tests"), importlib.util.find_spec("pyspark_nsq") is not None)
 """
 
-#: What Python and Django find by their names.
-FOUND_BY_NAME = r"__main__|/(admin|apps|migrations/\w+|management/(commands/)?\w+)\.py$"
+#: What Python, Spark and Django find by their names.
+FOUND_BY_NAME = r"__main__|/(pyspark_nsq|admin|apps|migrations/\w+|management/(commands/)?\w+)\.py$"
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_the_metadata_is_what_an_index_shows(metadata: Metadata) -> None:
     assert metadata["Description-Content-Type"].startswith("text/x-rst")
     assert metadata["Summary"]
     description = metadata.as_string()
-    assert "\nWhy another client\n" in description
+    assert "\nCompared with gnsq and pynsq\n" in description
     assert ".. image::" not in description, "an index has no such files"
     classifiers = metadata.get_all("Classifier") or []
     assert {"Typing :: Typed", "Framework :: Django", "Framework :: Flask", "Framework :: Pytest"} <= set(classifiers)

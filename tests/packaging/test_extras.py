@@ -165,7 +165,7 @@ EXAMPLES = {
         from gnsq_like.contrib.django import publish
         publish("clicks", {"button": "red"})
         """,
-        ("django.rst#2",),
+        ("django.rst",),
         topic="clicks",
     ),
     "django + django-health-check": Example(
