@@ -452,7 +452,8 @@ class Producer(Generic[Body]):
 
     def __del__(self) -> None:
         running = getattr(self, "_running", None)  # not there if an argument was invalid
-        if running is None or owner.is_exiting or not running.hub_handle.lives:
+        # While the interpreter is finalized, names of modules are None.
+        if running is None or not owner or owner.is_exiting is not False or not running.hub_handle.lives:
             return
         warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self, stacklevel=2)
         running.hub_handle.call(gevent.spawn, running.end, _CLOSE_TIMEOUT)

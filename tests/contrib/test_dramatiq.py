@@ -593,21 +593,19 @@ def program(kind: str, nsqd: RunningNsqd, directory: Path) -> Iterator[Server]:
             server.end()
 
 
-def sending(nsqd: RunningNsqd) -> Callable[[str], None]:
+@pytest.fixture
+def send(nsqd: RunningNsqd) -> Iterator[Callable[[str], None]]:
     """Sends a job, as a program that does not have the actors does."""
-    producer = Producer(nsqd.tcp_address)
-
-    def send(name: str) -> None:
-        producer.publish(TOPIC, dramatiq.Message("default", "job", (name,), {}, {}).encode())
-
-    return send
+    with Producer(nsqd.tcp_address) as producer:
+        yield lambda name: producer.publish(TOPIC, dramatiq.Message("default", "job", (name,), {}, {}).encode())
 
 
 @pytest.mark.servers
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_a_worker_that_is_killed_loses_no_job(kind: str, nsqd: RunningNsqd, tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_loses_no_job(
+    kind: str, nsqd: RunningNsqd, send: Callable[[str], None], tmp_path: Path
+) -> None:
     names = [f"0.01-{number}" for number in range(200)]
-    send = sending(nsqd)
     with program(kind, nsqd, tmp_path) as server:
         send("gate-first")
         for name in names:
@@ -625,10 +623,11 @@ def test_a_worker_that_is_killed_loses_no_job(kind: str, nsqd: RunningNsqd, tmp_
 
 @pytest.mark.servers
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_a_stopped_worker_hands_back_what_it_has(kind: str, nsqd: RunningNsqd, tmp_path: Path) -> None:
+def test_a_stopped_worker_hands_back_what_it_has(
+    kind: str, nsqd: RunningNsqd, send: Callable[[str], None], tmp_path: Path
+) -> None:
     """Each job runs once, in the first workers or in the next ones; a failing one three times."""
     names = [f"1-{number}" for number in range(40)]
-    send = sending(nsqd)
     send("0-fail")
     for name in names:
         send(name)
