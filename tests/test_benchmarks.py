@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -70,20 +69,6 @@ def test_growth_measures_and_names_its_limits() -> None:
     for name in ("import, ms", "first publish, ms", "plan, ms", "idle, MB", "idle, % of a core"):
         assert float(figures[name][-1]) > 0
     assert figures["consuming, 64 by 1"][-1] == figures["publishing, 64 by 1"][-1] == "0.8"
-
-
-def test_admin_measures_pages_and_viewers() -> None:
-    page, viewers = run("admin.py", "--seconds", "0.5").splitlines()
-    assert re.fullmatch(r"[0-9.]+ ms of CPU a page", page)
-    assert re.fullmatch(r"[0-9.]+% of a core with 3 viewers, \d+ polls in 0 s", viewers)
-
-
-def test_anatomy_finds_all_parts() -> None:
-    output = run("anatomy.py", *NSQD, "--rounds", "1", "--count", "3000")
-    parts = [line for line in output.splitlines() if line.startswith("  ")]
-    assert [line.split("  ")[-1] for line in parts].count("in all") == 2
-    assert len(parts) == 11
-    assert all(float(line.split()[0]) > 0 for line in parts)
 
 
 def test_a_fleet_is_simulated(tmp_path: Path) -> None:

@@ -1,7 +1,4 @@
-"""500 topics with 4 channels each on 20 nsqds: what viewers cause, and memory over a day.
-
-What the admin costs in CPU time is measured by benchmarks/admin.py.
-"""
+"""500 topics with 4 channels each on 20 nsqds: what viewers cause, and memory over a day."""
 
 from __future__ import annotations
 
