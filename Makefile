@@ -4,7 +4,7 @@
 #   make lint       ruff check . ; ruff format --check . ; mypy
 #   make format     ruff format . ; ruff check --fix .
 #   make test       lint, and all tests but those that a target of their own runs: the one to run before a commit
-#   make test-quick the client's core, in less than a minute
+#   make test-quick the client's core alone
 #   make test-KIND  properties, servers, commands, spark, peers, browser, package, differential, libuv: see docs/internals/working.rst
 #   make test-lowest the client's tests with the oldest versions that setup.cfg allows
 #   make test-all   pytest on every supported Python of this machine, and test-libuv
