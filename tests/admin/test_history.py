@@ -254,7 +254,7 @@ class Watched:
 def test_an_alert_begins_and_ends_once() -> None:
     watched = Watched(depth=100)
     for number, depth in enumerate([50, 150, 50, 150, 160, 170, 50, 180, 50, 50, 50]):
-        watched.recorder.add(overview(10.0 * number, channel(depth=depth, messages=1000 + number)))
+        watched.recorder.add(overview(10.0 * number, channel(depth=depth, messages=1000 * number)))
     # One high value is not yet an alert, nor is one low value its end.
     assert watched.said() == ["t/c has a depth of 160", "over: t/c has a depth of 180"]
     assert watched.recorder.alerts.present == {}
@@ -298,6 +298,10 @@ def test_what_needs_a_look_is_an_alert() -> None:
     assert {*alerts(channel(depth=100))} == {"depth"}
     assert alerts(channel(), paused=1, depth=5) == {"paused": "t is paused, with 5 messages in the topic"}
     assert {*alerts(channel(paused=1)), *alerts(channel(paused=1, nodes=2))} == {"paused"}
+    # What explains a depth stands alone.
+    assert {*alerts(channel(paused=1, clients=0, depth=100))} == {"paused"}
+    assert {*alerts(channel(clients=0, depth=100))} == {"no_consumers"}
+    assert {*alerts(channel(), paused=1, depth=100)} == {"paused"}
     # Made for a moment, as Celery's workers do.
     assert alerts(depth=7, name="t#ephemeral") == {}
     # Dead letters wait for a person, and not for a consumer.

@@ -100,26 +100,28 @@ def of_daemons(overview: Overview) -> Iterator[Alert]:
 
 
 def alerts_of(overview: Overview, trends: dict[tuple[str, str], Trend], options: AdminOptions) -> Iterator[Alert]:
-    """Everything that is wrong. Dead letters need no consumer."""
+    """Everything that is wrong, once: a depth is no alert beside what explains it. Dead letters need no consumer."""
     depth = options.alert_depth
     yield from of_daemons(overview)
     for topic, each in overview.topics.items():
+        is_ephemeral = topic.endswith("#ephemeral")  # made for a moment, such as those of Celery's workers
         if each.paused:
             yield Alert("paused", f"{topic} is paused, with {each.depth:,} messages in the topic", topic)
-        is_ephemeral = topic.endswith("#ephemeral")  # made for a moment, such as those of Celery's workers
-        if each.depth and not each.channels and not is_ephemeral and not options.is_dead_letter(topic):
+        elif each.depth and not each.channels and not is_ephemeral and not options.is_dead_letter(topic):
             yield Alert("no_consumers", f"{topic} has {each.depth:,} messages and no channel", topic)
-        if depth and each.depth >= depth:
+        elif depth and each.depth >= depth:
             yield Alert("depth", f"{topic} has a depth of {each.depth:,} in the topic itself", topic)
         for name, channel in each.channels.items():
             if is_peek(name):
                 continue
-            for state in states_of(channel, trends.get((topic, name), Trend())):
-                if state == "no consumers" and options.is_dead_letter(topic):
-                    continue
+            states = states_of(channel, trends.get((topic, name), Trend()))
+            if options.is_dead_letter(topic) and "no consumers" in states:
+                states.remove("no consumers")
+            if states:
+                state = states[0]
                 text = f"{topic}/{name}: {_SENTENCES.get(state, state)} ({channel.left:,} messages wait)"
                 yield Alert(state.removeprefix("partly ").replace(" ", "_"), text, topic, name)
-            if depth and channel.depth >= depth:
+            elif depth and channel.depth >= depth:
                 yield Alert("depth", f"{topic}/{name} has a depth of {channel.depth:,}", topic, name)
 
 

@@ -97,14 +97,14 @@ def drain_seconds(depth: int, rate_in: float, rate_out: float) -> float:
 
 
 def states_of(channel: ChannelTotal, trend: Trend) -> list[str]:
-    """The words for what is unusual about a channel."""
+    """The words for what is unusual about a channel; those before may be the cause of those after."""
     states = []
     if channel.paused:
         states.append("paused" if channel.paused == channel.nodes else "partly paused")
-    if trend.is_stuck:
-        states.append("stuck")
     if not channel.clients and channel.left:
         states.append("no consumers")
+    if trend.is_stuck:
+        states.append("stuck")
     if trend.many_attempts:
         states.append("many retries")
     return states
