@@ -9,13 +9,13 @@ import pytest
 
 from gnsq_like import Message, NsqdHTTPClient, Producer, Reader
 from gnsq_like.testing import FaultProxy
-from tests.support.daemons import KINDS, Kind, running_nsqd, wait_for
+from tests.support.daemons import running_nsqd, wait_for
 
 _PLACES = 50
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_adaptive_rdy_fills_its_places_when_the_network_has_become_slower(kind: Kind) -> None:
+@pytest.mark.real_nsqd
+def test_adaptive_rdy_fills_its_places_when_the_network_has_become_slower() -> None:
     """As nsqd sees it, whose rate they bound; in virtual time in ``tests/simulation/test_places.py``."""
     handled: list[Message] = []
 
@@ -28,7 +28,7 @@ def test_adaptive_rdy_fills_its_places_when_the_network_has_become_slower(kind: 
         return topic["channels"][0]["in_flight_count"]
 
     with (
-        running_nsqd(kind) as nsqd,
+        running_nsqd("real") as nsqd,
         NsqdHTTPClient(nsqd.http_address) as client,
         FaultProxy(nsqd.tcp_address) as proxy,
         Producer(nsqd.tcp_address) as producer,
