@@ -7,9 +7,9 @@ as RDY; otherwise the message may lie in nsqd's buffer until a ticker fires (doc
 in flight plus a burst, of 1 while messages are sparse. A *round* is the time in which a burst comes. nsqd may have more
 messages waiting when rounds of one message take times alike. Then two are asked for, as a *trial*; if they come in
 about the same time, it has, and that time was a round trip. From then on each quick round doubles the burst, up to the
-share, where no RDY needs to be sent. A round that is not over after a few round trips cuts the burst to what came: the
-lower RDY makes nsqd write its buffer. Where the ticker fires within a few round trips, there is nothing to gain, and
-RDY is the share.
+share, where no RDY needs to be sent; where that round trip is in doubt, rounds alike start a trial of twice as many. A
+round that is not over after a few round trips cuts the burst to what came: the lower RDY makes nsqd write its buffer.
+Where the ticker fires within a few round trips, there is nothing to gain, and RDY is the share.
 
 *Renewal* is for an nsqd that counts RDY down: versions before 0.3, or a plain OK as the reply to IDENTIFY. There
 deliveries use RDY up, and it has to be renewed before it is gone.
@@ -151,16 +151,15 @@ class Burst(Level):
                 round_trip.is_at_least(took, now)
             self._trial, self._enough = 0.0, ALIKE_LEAST
             self._set(2 * self.burst, charge)
-        elif self.burst > 1:
-            if took <= self._patience(charge) / 2:
-                self._set(2 * self.burst, charge)
-        else:
+        elif self.burst > 1 and took <= self._patience(charge) / 2:
+            self._set(2 * self.burst, charge)
+        elif self.burst == 1 or round_trip.doubts:
             self._compare(charge, took, now)
 
     def _cut(self, charge: Charge) -> None:
         if self._trial:
             self._enough = min(2 * self._enough, ALIKE_MOST)
-        self._set(1 if self._trial else self._came, charge)
+        self._set(self.burst // 2 if self._trial else self._came, charge)
         self._trial, self._since, self.cut_at = 0.0, None, FOREVER
 
     def fall_silent(self) -> None:
@@ -177,7 +176,7 @@ class Burst(Level):
         return max(PATIENCE, PATIENCE_ROUND_TRIPS * charge.round_trip.seconds)
 
     def _compare(self, charge: Charge, took: float, now: float) -> None:
-        """A round of one message is over."""
+        """A round is over, and nsqd may have had more: one of a single message, or of a doubtful round trip."""
         self._alike += 1
         self._rounds += 1
         self._shortest, self._longest = min(self._shortest, took), max(self._longest, took)
@@ -189,13 +188,13 @@ class Burst(Level):
         elif self._alike >= self._enough or self._rounds >= ROUNDS:
             shows_round_trip = self._enough >= ALIKE and self._rounds < ROUNDS
             self._trial = LONGER * self._longest if shows_round_trip else self._patience(charge)
-            self._alike = self._rounds = 0
-            self._set(2, charge)
+            self._set(2 * self.burst, charge)
 
     def _set(self, burst: int, charge: Charge) -> None:
         burst = max(1, min(burst, charge.share))
         self._exact = self._exact or burst != self.burst
         self.burst = burst
+        self._alike = self._rounds = 0
 
 
 class Renewal(Level):

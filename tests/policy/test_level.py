@@ -67,6 +67,42 @@ def test_rounds_that_take_alike_start_a_trial_and_quick_ones_double_the_burst():
     assert line.rdy == 200
 
 
+def slower(line: Line[str], now: float, counts: list[int]) -> float:
+    """Rounds of so many messages in three times the round trip that was found; 0 for a full one."""
+    for count in counts:
+        now += 0.03
+        line.received(count or line.rdy, now, 0.0)
+        line.answered(count or line.in_flight, now)
+        command(line, now)
+    return now
+
+
+def slow_line() -> tuple[Line[str], float]:
+    """One whose round trip was found longer, 10 ms, and that doubts it."""
+    line = line_of(Burst(TICKER), 200)
+    now = rounds(line, [0.01] * ALIKE) + 0.01
+    line.received(2, now, 0.0)
+    line.answered(2, now)
+    command(line, now)
+    assert line.rdy == 4
+    assert line.round_trip.seconds == pytest.approx(0.01)
+    return line, now
+
+
+def test_full_rounds_of_three_doubtful_round_trips_let_the_burst_grow():
+    """As when the round trip was found too short, because this process read late."""
+    line, now = slow_line()
+    slower(line, now, [0] * ALIKE)
+    assert line.rdy == 200
+
+
+def test_a_trial_of_more_that_fails_keeps_the_burst():
+    line, now = slow_line()
+    slower(line, now, [4, 4])
+    assert line.rdy == 8
+    assert command(line, line.level.cut_at) == 4
+
+
 def test_a_trial_that_fails_makes_the_next_later():
     line = line_of(Burst(TICKER), 200)
     now = rounds(line, [0.01] * ALIKE)
