@@ -254,9 +254,10 @@ class FlowControl:
 
     def adjust_soon(self, subscription: Subscription) -> None:
         """Write its answers and its RDY in the hub's next iteration. Never switches."""
-        if not self._unsettled:
+        is_first = not self._unsettled
+        self._unsettled[subscription] = None  # first: a signal handler may let the hub run
+        if is_first:
             self._run_callback(self._adjust)
-        self._unsettled[subscription] = None
 
     def _adjust(self) -> None:
         # In the hub, after the handlers of received messages have begun.
