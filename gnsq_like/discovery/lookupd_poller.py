@@ -96,6 +96,11 @@ class LookupdPoller:
         """Whether no nsqlookupd has answered the last time it was asked."""
         return all(client.url in self.failures for client in self._clients)
 
+    @property
+    def answering(self) -> list[str]:
+        """The URLs of the nsqlookupds that are not in ``failures``."""
+        return [client.url for client in self._clients if client.url not in self.failures]
+
     def start(self) -> None:
         """Start the poller greenlet. Never switches."""
         self._greenlet = gevent.spawn(self._run)

@@ -7,11 +7,15 @@ lines say when the next try is: where that is not known yet, :meth:`Outages.look
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from gnsq_like.errors import NSQError, is_incurable
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import monotonic
+
+if TYPE_CHECKING:
+    from gnsq_like.discovery.lookupd_poller import LookupdPoller
 
 logger = logging.getLogger(__name__)
 
@@ -66,11 +70,17 @@ class Outages:
         else:
             log_soon(logger.info, "%s: %s is reached again, after %.1f s", self._name, where, seconds)
 
-    def look(self, wanted: Collection[str]) -> None:
+    def look(self, nsqds: Iterable[str], poller: LookupdPoller | None = None) -> None:
         """Log what is due.
 
-        :param wanted: what is still tried; the rest is forgotten
+        :param nsqds: those that are still tried; others are forgotten
+        :param poller: of the nsqlookupds, if any are asked
         """
+        wanted = set(nsqds)
+        if poller is not None:
+            wanted.update(poller.failures)
+            for url in poller.answering:
+                self.answered(url)
         now = self._clock()
         for where, outage in list(self._outages.items()):
             if outage.said_at is None:

@@ -107,7 +107,7 @@ class Burst(Level):
         #: rounds in a row that took times alike: how many, the shortest, the longest; and how many start a trial
         self._alike, self._shortest, self._longest = 0, FOREVER, 0.0
         self._enough = ALIKE
-        #: rounds of one message since the last trial
+        #: such rounds since the burst was set
         self._rounds = 0
 
     def command(self, charge: Charge, now: float) -> int | None:

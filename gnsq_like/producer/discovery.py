@@ -46,8 +46,6 @@ class Discovery:
         self.destinations: list[Destination] = [Destination(address, pool) for address in self._fixed]
         self._lookupds = lookupds
         self._poller: LookupdPoller | None = None
-        #: nsqlookupds that did not answer, at the last look.
-        self._asked: set[str] = set()
         #: Why it could not begin.
         self._failure: str | None = None
         #: Whether a round has ended.
@@ -121,13 +119,10 @@ class Discovery:
             return self._poller.next_at
         return next((each.next_try for each in self.destinations if each.name == where), None)
 
-    def away(self) -> set[str]:
-        """The nsqds that are not connected, and the nsqlookupds that do not answer; the others have been reached."""
-        failures = {} if self._poller is None else self._poller.failures
-        for url in self._asked.difference(failures):
-            self._pool.outages.answered(url)
-        self._asked = set(failures)
-        return {*failures, *(each.name for each in self.destinations if not each.connected)}
+    def look_for_outages(self) -> None:
+        """Log what is due about nsqds and nsqlookupds that are away. Never switches."""
+        away = [each.name for each in self.destinations if not each.connected]
+        self._pool.outages.look(away, self._poller)
 
     def why_none(self, but: Collection[str]) -> list[str]:
         """Why there is no nsqd, for an error's text.

@@ -214,7 +214,7 @@ class Pool:
             self.control.by(self._expires_at, self._expire)
         if self.batching is not None:
             self.batching.close_due()
-        self.outages.look(self.discovery.away())
+        self.discovery.look_for_outages()
         if self._queue:
             self.discovery.begin()
         self._pump()

@@ -99,11 +99,10 @@ class Subscriptions:
     ) -> None:
         self._setup = setup
         self._counts = counts
-        self._clients = clients
         self._flow = flow
         self._handlers = handlers
         self._give_up = give_up
-        #: What is connected, and what was since the start.
+        #: Open connections; and targets that were connected at least once.
         self.table: dict[Target, Subscription] = {}
         self._were_connected: set[Target] = set()
         #: Whether the Reader stops, which alone ends connections then; none is made any more.
@@ -155,11 +154,7 @@ class Subscriptions:
             self._missing.look()
 
     def _look_for_outages(self) -> None:
-        away = {} if self._poller is None else self._poller.failures
-        for client in self._clients:
-            if client.url not in away:
-                self._outages.answered(client.url)
-        self._outages.look({*away, *map(str, self._redialer.known)})
+        self._outages.look(map(str, self._redialer.known), self._poller)
 
     def _next_try(self, where: str) -> float | None:
         if self._poller is not None and where in self._poller.failures:

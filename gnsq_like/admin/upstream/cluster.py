@@ -194,20 +194,6 @@ class Cluster:
 
         return self.shared.get(("counter",), ask, max_age)
 
-    def consumed_channels(self, max_age: float = 0.0) -> Found[list[ChannelFigures]]:
-        """Every channel of each node, with its clients. Raises NoAnswer."""
-
-        def ask() -> Found[list[ChannelFigures]]:
-            nodes = self.nodes()
-            found = self.daemons.ask_nsqds(
-                [node.address for node in nodes.value], lambda client: read_topics(client.stats(include_mem=False))
-            )
-            answers = [(node, found.answers.get(node.address, [])) for node in nodes.value]
-            channels = [each for node, topics in answers for topic in node.own(topics) for each in topic.channels]
-            return Found(channels, [*nodes.warnings, *found.warnings])
-
-        return self.shared.get(("clients",), ask, max_age)
-
     # -- all -------------------------------------------------------------------------------------------
 
     def overview(self, max_age: float = MAX_AGE) -> Overview:

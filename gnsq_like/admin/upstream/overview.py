@@ -56,11 +56,6 @@ class TopicTotal:
         return self.depth + sum(channel.left for channel in self.channels.values())
 
     @property
-    def total_depth(self) -> int:
-        """Depth of the topic and of all of its channels."""
-        return self.depth + sum(channel.depth for channel in self.channels.values())
-
-    @property
     def clients(self) -> int:
         return sum(channel.clients for channel in self.channels.values())
 
