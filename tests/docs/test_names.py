@@ -59,7 +59,7 @@ def missing(names: Iterable[str], text: str, form: str = "``{}``") -> list[str]:
 def test_each_route_of_nsqd_is_on_the_page_of_nsqs_api_or_on_one_of_ours() -> None:
     nsqd = Nsqd(tcp_address="127.0.0.1:0", http_address="127.0.0.1:0")
     routes = {**information.routes(nsqd), **http.routes(nsqd)}
-    text = page("internals/nsqd.rst") + page("daemons.rst") + page("statements.rst")
+    text = page("internals/nsqd.rst") + page("daemons.rst")
     unknown = [path for path in routes if path.partition("<")[0] not in text and "/pprof/" not in path]
     assert unknown == [], "describe these in docs/daemons.rst if NSQ's nsqd lacks them, else in docs/internals/nsqd.rst"
 
