@@ -327,7 +327,20 @@ class Reader:
     # -- looking in ---------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
-        """Counts since this Reader was made, in this process, and the state of each connection. From any thread."""
+        """Counts since this Reader was made, in this process, and the state of each connection. From any thread.
+
+        - ``state``: new, running, stopping or stopped; ``paused``, ``max_in_flight``, ``backoff_level`` (of several
+          topics, the highest)
+        - counts: ``received``; ``finished``, including ``given_up`` and ``expired``; ``requeued``; ``failed``, which
+          count for backoff; ``lost``, left unanswered because the connection was lost or the time was up before a
+          handler began: nsqd delivers these again
+        - now: ``in_flight``, of which ``waiting`` have not been begun; ``busy``, the number of running handlers
+        - discovery: ``known``, the addresses that were given or found; ``surveyed``, whether the nsqlookupds have
+          answered yet; ``missing``, the topics that no nsqd has; ``reconnects``
+        - ``connections``: for each address (with several topics, "address/topic") ``rdy``, the last value sent;
+          ``share``, the most that RDY may become; ``in_flight``
+        - ``topics``: for each topic its counts, ``in_flight``, ``backoff_level`` and the number of ``connections``
+        """
         running = self._running
         by_topic: dict[str, dict[str, Any]] = {
             topic: {**vars(counts), "in_flight": 0, "backoff_level": 0, "connections": 0}
