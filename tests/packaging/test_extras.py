@@ -324,6 +324,5 @@ def test_an_extra_alone_is_enough_for_its_example(
     for name, text in (("examples.json", examples), ("page.py", BEGINNING), ("program.py", program)):
         (tmp_path / name).write_text(replaced(text, addresses))
     with serving_s3() as s3:
-        keys = {"AWS_ENDPOINT_URL": s3, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
-        run(commands / "python", "program.py", cwd=tmp_path, more=keys)
+        run(commands / "python", "program.py", cwd=tmp_path, more=s3)
     assert not example.topic or nsqd.topics()[example.topic].messages == 1

@@ -143,9 +143,9 @@ def test_a_killed_run_on_an_object_store_has_each_message_once(tmp_path: Path, m
     from pyarrow import dataset, fs
 
     with serving_s3() as s3, running_nsqd("process") as nsqd:
-        for name, value in {"ENDPOINT_URL": s3, "ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s"}.items():
-            monkeypatch.setenv(f"AWS_{name}", value)
-        fsspec.filesystem("s3").mkdir("bucket")
+        for name, value in s3.items():
+            monkeypatch.setenv(name, value)
+        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("bucket")
         fill([nsqd], 6_000)
         places = "\n".join(f'{name} = "s3://bucket/{name}"' for name in ("data", "metrics", "archive"))
         config = write_config([nsqd], tmp_path, 1_000, more=places)

@@ -17,8 +17,8 @@ from tests.support.s3 import serving_s3
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, str]]:
     """The options for an S3 that runs in this process."""
-    with serving_s3() as url:
-        yield {"endpoint_url": url, "key": "k", "secret": "s"}
+    with serving_s3() as environ:
+        yield {"endpoint_url": environ["AWS_ENDPOINT_URL"], "key": "k", "secret": "s"}
 
 
 @pytest.fixture(params=["posix", "file", "memory", "s3"])
