@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ def files_below(directory: Path, end: str) -> list[Path]:
 # -- how far another process is, by the files that it makes: a moment to kill it that does not depend on the machine
 
 
-def wait_for_changes(directory: Path, count: int, ended: Callable[[], bool], timeout: float) -> None:
+def wait_for_changes(directory: Path, count: int, ended: Callable[[], bool]) -> None:
     """Wait until so many names have appeared or vanished below a directory, or the process has ended.
 
     :param ended: whether the process has ended
@@ -46,7 +47,7 @@ def wait_for_changes(directory: Path, count: int, ended: Callable[[], bool], tim
         names = now
         return seen >= count or ended()
 
-    wait_for(changed, f"{count} changes below {directory}", timeout)
+    wait_for(changed, f"{count} changes below {directory}", math.inf)
 
 
 def _names(directory: Path) -> set[str]:

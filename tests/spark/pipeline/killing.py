@@ -1,11 +1,13 @@
 """The whole command, killed with SIGKILL again and again, and the content of its tables in the end.
 
-``python -m tests.spark.pipeline.trial`` does it at scale, by hand, with figures.
+``python -m tests.spark.pipeline.trial`` does it at scale, by hand, with figures. Nothing here has a limit of its own:
+how long a run takes depends on the machine's load, and one that hangs is found by the limit of the test.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -172,10 +174,10 @@ def running_pipeline(config: Path, *arguments: str) -> AbstractContextManager[su
     return running(*command, cwd=config.parent)
 
 
-def run_to_its_end(config: Path, timeout: float) -> str:
+def run_to_its_end(config: Path) -> str:
     """Run a pipeline until it has written everything; returns its last line. AssertionError if it fails."""
     with running_pipeline(config, "--available-now") as process:
-        output, _ = process.communicate(timeout=timeout)
+        output, _ = process.communicate()
     assert process.returncode == 0, output[-5000:]
     return output.strip().splitlines()[-1]
 
@@ -183,7 +185,6 @@ def run_to_its_end(config: Path, timeout: float) -> str:
 def kill_one(
     config: Path,
     rng: random.Random,
-    timeout: float,
     victim: Victim = Victim.ALL,
     moment: Moment = Moment.ANY,
 ) -> str:
@@ -197,14 +198,14 @@ def kill_one(
 
         def wait_for_batches(more: int) -> None:
             wanted = _batches(out, "offsets") + more
-            wait_for(lambda: _batches(out, "offsets") >= wanted or ended(), f"{wanted} batches", timeout)
+            wait_for(lambda: _batches(out, "offsets") >= wanted or ended(), f"{wanted} batches", math.inf)
 
         wait_for_batches(rng.randrange(1, 4))
         if moment is Moment.WRITTEN:
             known = set(files_below(out / "data", ".parquet"))
-            wait_for(lambda: ended() or set(files_below(out / "data", ".parquet")) - known, "a new file", timeout)
+            wait_for(lambda: ended() or set(files_below(out / "data", ".parquet")) - known, "a new file", math.inf)
         else:
-            wait_for_changes(out, rng.randrange(_CHANGES), ended, timeout)
+            wait_for_changes(out, rng.randrange(_CHANGES), ended)
         said = (
             f"{victim.value} killed in batch {_batches(out, 'offsets') - before} of the run, running: {not ended()}, "
         )
@@ -213,7 +214,7 @@ def kill_one(
             process.wait()
         elif victim is Victim.JAVA and not ended():
             _kill_if_there(java_of(process.pid))
-            process.wait(timeout)
+            process.wait()
         elif victim is Victim.WORKERS and not ended():
             workers = workers_of(java_of(process.pid))
             for pid in workers:

@@ -152,9 +152,6 @@ def test_a_failure_downstream_is_tried_again_with_the_same_rows(
 
 # -- the long ones ----------------------------------------------------------------------------------------
 
-#: Seconds that a query may take.
-PATIENCE = 200.0
-
 _QUERY = """
 import sys, json
 from pathlib import Path
@@ -205,9 +202,9 @@ def run_python(command: list[str], directory: Path, kill_after: int | None = Non
     )
     try:
         if kill_after is not None:
-            wait_for_changes(directory, kill_after, lambda: process.poll() is not None, PATIENCE)
+            wait_for_changes(directory, kill_after, lambda: process.poll() is not None)
             kill_session(process.pid)
-        return process.wait(PATIENCE)
+        return process.wait()
     finally:
         kill_session(process.pid)
         process.wait()
