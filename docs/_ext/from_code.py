@@ -33,7 +33,7 @@ NOT_FIXED = {
 #: Options whose unit their names do not show: bytes, rather than a count.
 SIZES = re.compile(r"_(bytes|size)$|^max_(msg|body)_size$|^(max_)?output_buffer_size$")
 #: Floats that are no durations.
-NOT_SECONDS = {"lookupd_poll_jitter"}
+NOT_SECONDS = {"lookupd_poll_jitter", "stop_above", "rejected"}
 
 
 def comments(cls: type) -> dict[str, str]:

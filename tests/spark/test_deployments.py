@@ -21,6 +21,7 @@ from packaging.requirements import Requirement
 from gnsq_like.spark import py_files
 from tests.spark.pipeline.killing import check, fill, read, running, write_config
 from tests.support.daemons import Running, running_nsqd, wait_for
+from tests.support.pages import page
 from tests.support.patient import NsqdHTTPClient
 from tests.support.spark_engine import PATIENT
 from tests.support.spark_sessions import ROOT, environment
@@ -206,14 +207,15 @@ def test_a_cluster_whose_python_has_no_gnsq_like(tmp_path: Path, bare_python: st
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("java")
 def test_the_recipe_for_a_pipeline_has_what_it_needs(tmp_path: Path, nsqd: Running) -> None:
-    """The job and the environment of docs/pipeline.rst, which has no pyspark."""
+    """The job of docs/pipeline.rst, in the environment of docs/spark.rst, which has no pyspark."""
     import pyspark
 
-    text = (ROOT / "docs" / "pipeline.rst").read_text()
-    [requirements] = re.findall(r"\$ python -m venv .* environment/bin/pip install (.*) venv-pack$", text, re.M)
-    [arguments] = re.findall(r" job\.py (pipeline run .*)$", text, re.M)
-    [job] = re.findall(r"    (from gnsq_like.cli import main)\n\n    (main\(\))\n", text)
-    (tmp_path / "job.py").write_text("\n".join(job))
+    [requirements] = re.findall(
+        r"\$ python -m venv .* environment/bin/pip install (.*) venv-pack$", page("spark.rst"), re.M
+    )
+    [arguments] = re.findall(r" job\.py (pipeline run .*)$", page("pipeline.rst"), re.M)
+    [job] = re.findall(r"the job ``(.*?)``", page("pipeline.rst"))
+    (tmp_path / "job.py").write_text(job)
     python = make_bare_python(tmp_path / "environment", *shlex.split(requirements))
     [packages] = (tmp_path / "environment").glob("lib/python*/site-packages")
     assert not (packages / "pyspark").exists()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.errors import InvalidName, InvalidOption, UsageError
-from gnsq_like.spark.options import COLUMNS, PARSED, SourceOptions, ddl_of, named_options, parse_options, size
+from gnsq_like.spark.options import COLUMNS, PARSED, SourceOptions, ddl_of, parse_options, size
 
 LEAST = {
     "topic": "clicks",
@@ -204,22 +204,6 @@ def test_the_longest_wait_and_pause_depend_on_the_time_out(timeout: str, wait: f
 @given(st.integers(1, 10**6), st.sampled_from([("", 1), ("b", 1), ("k", 1024), ("KB", 1024), ("m", 1 << 20)]))
 def test_sizes(amount: int, unit: tuple[str, int]) -> None:
     assert size()(f"{amount}{unit[0]}") == amount * unit[1]
-
-
-def test_the_documented_options_and_their_defaults() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "spark.rst").read_text()
-    table = page.partition("Reading a stream")[2].partition("Option  ")[2].partition("The stage")[0]
-    rows = dict(re.findall(r"^``(\w+)``\s{1,31}(\S*)", table, re.MULTILINE))
-    named = named_options(SourceOptions)
-    assert set(rows) == set(named)
-    assert len(named) <= 22
-    for line in table.splitlines():
-        found = re.match(r"``(\w+)``", line)
-        if found:
-            written = line[34:45].strip()
-            option = named[found[1]]
-            expected = None if option.default in ((), "", None) else option.default
-            assert (option.metadata["read"](written) if written else None) == expected, found[1]
 
 
 def test_the_documented_columns() -> None:

@@ -46,18 +46,18 @@ def _share(value: str) -> float:
 class LimitOptions:
     """The table [limits]: what a run is judged by. One that is None is never passed."""
 
-    #: The share of a batch's messages, unless it is small, that may be rejected: beyond it, the schema must be wrong,
-    #: and the run ends before anything of that batch is written.
+    #: The share of rejected messages, in a batch of at least 100 messages, beyond which the schema must be wrong, and
+    #: the run ends before it writes any of that batch; 1: never.
     stop_above: float = option(_share, 0.9)
-    #: Seconds by which the table may be behind.
+    #: How far the table may be behind.
     lag: float | None = option(_above_zero(duration), None)
-    #: Messages that may wait in all nsqds together.
+    #: How many messages may wait in all nsqds together.
     depth: int | None = option(number(0), None)
-    #: The share of messages, over ``window``, that may be rejected.
+    #: The share of rejected messages in the last ``window``.
     rejected: float | None = option(_share, None)
-    #: Seconds for which it may be that nothing comes.
+    #: How long there may be no messages, since the last batch in the table.
     nothing_for: float | None = option(_above_zero(duration), None)
-    #: Seconds over which latency and the share of rejected messages are taken.
+    #: The time over which the share of rejected messages and the latency are measured.
     window: float = option(_above_zero(duration), 300.0)
 
 
@@ -65,14 +65,16 @@ class LimitOptions:
 class TableOptions:
     """The table [table]. Durations are in seconds; None: the format's default, or for ever."""
 
-    #: How often a run does it; 0 for never.
+    #: How often a run does maintenance; 0: never.
     maintain_every: float = option(duration, 0.0)
-    #: Bytes of a file of Delta.
+    #: Delta: the size of a compacted file.
     target_size: int = option(size(1 << 20), 128 << 20)
-    #: How long an hour is over before it is compacted.
+    #: Delta: how long an hour must be over before it is compacted.
     compact_after: float = option(duration, 3600.0)
-    #: How long readers may use an older version of the table.
+    #: How long older versions of the table can be read: a query that takes longer may fail. By default 7 days for
+    #: Delta, and 6 hours for Iceberg.
     keep_versions: float | None = option(duration, None)
+    #: How long rows are kept, by ``seen_at``; by default for ever.
     keep_data: float | None = option(duration_from("1d"), None)
     keep_rejected: float | None = option(duration_from("1d"), None)
     keep_metrics: float | None = option(duration_from("1d"), None)

@@ -14,10 +14,9 @@ from tests.support.pages import DOCS, blocks, page, section
 pytest.importorskip("pyspark")
 
 from gnsq_like.cli.pipeline import pipeline as command
-from gnsq_like.spark.options import duration, named_options
+from gnsq_like.spark.options import duration
 from gnsq_like.spark.pipeline import Pipeline, load_pipeline
 from gnsq_like.spark.pipeline.batches import LEAST_TO_JUDGE
-from gnsq_like.spark.pipeline.config import LimitOptions, TableOptions
 from gnsq_like.spark.pipeline.metrics import COLUMNS, GROWTH, MOST_ATTEMPTS
 from gnsq_like.spark.pipeline.transform import KEPT
 from gnsq_like.spark.watch.run_metrics import PROBLEMS
@@ -75,7 +74,7 @@ def test_the_files_are_pipelines(tmp_path: Path, text: str) -> None:
 
 
 def test_the_python_compiles_and_the_commands_exist() -> None:
-    assert len(blocks(PAGE)) == 4
+    assert len(blocks(PAGE)) == 2
     for block in blocks(PAGE):
         compile(block, "docs/pipeline.rst", "exec")
     called = re.findall(r"(?:gnsq-like|job\.py) pipeline (\w+)([^#\n]*)", PAGE)
@@ -100,13 +99,6 @@ def test_the_statuses_are_the_command_s() -> None:
         assert status in told and status in written, status
 
 
-def test_the_keys_of_the_care_of_tables() -> None:
-    named = set(re.findall(r"^``(\w+)``  ", section(PAGE, "Table maintenance"), re.MULTILINE))
-    assert named == {each.name for each in fields(TableOptions)}
-
-
-def test_every_limit_and_problem_is_there() -> None:
-    limits = section(PAGE, "Limits")
-    assert set(re.findall(r"^``(\w+)``  ", limits, re.MULTILINE)) == set(named_options(LimitOptions))
+def test_every_problem_is_there() -> None:
     for name in PROBLEMS:
-        assert f"``{name}``" in section(PAGE, "Watching a run"), name
+        assert f"``{name}``" in section(PAGE, "Limits and status"), name
