@@ -10,8 +10,8 @@
   the semantic conventions of messaging ask for.
 - ``messaging.client.sent.messages``, ``messaging.client.consumed.messages``, ``messaging.client.operation.duration``
   and ``messaging.process.duration`` are measured.
-- Messages of the topics ``cloud_events`` are CloudEvents, which carry the trace (``gnsq_like.contrib.cloudevents``).
-  The span of a handler is a child of the publish's span; that of a batch is linked to those of its publishes.
+- Messages of the topics ``cloud_events`` are CloudEvents, which carry the trace (``contrib/shared/envelope.py``). The
+  span of a handler is a child of the publish's span; that of a batch is linked to those of its publishes.
 
 Plain Readers and Producers know nothing of this module. Without OpenTelemetry's SDK its API does nothing.
 """
@@ -31,8 +31,7 @@ import gevent
 from gevent.event import AsyncResult
 
 from gnsq_like import Batch, Message, Producer, Reader, ReaderArguments, Requeue
-from gnsq_like.contrib.cloudevents import CloudEvent, is_json, pack, unpack
-from gnsq_like.contrib.outbox import is_envelope
+from gnsq_like.contrib.shared.envelope import Envelope, is_json, pack, unpack
 from gnsq_like.contrib.shared.extras import missing
 from gnsq_like.contrib.shared.telemetry import Operation, Telemetry, server_of
 from gnsq_like.errors import InvalidBody, InvalidOption, OutcomeUnknown, PublishRefused
@@ -69,13 +68,19 @@ class JSONBytes(bytes):
     """A body that :meth:`TracedProducer.check` has encoded as JSON, so that it becomes the JSON of an event."""
 
 
+class _Data(bytes):
+    """The data of an event, as a handler gets it; with the event, which is given up if the message is."""
+
+    event: bytes
+
+
 class Tracing:
     """Makes Producers and Readers whose messages are traced and measured.
 
     Make it once, at import time if you like; from then on any thread may use it. The SDK may be set up later.
 
-    :param cloud_events: topics whose messages are CloudEvents; or True for all, or a function of the topic that returns
-        whether they are. Readers accept other bodies, too, so change them before the Producers
+    :param cloud_events: topics whose messages are CloudEvents; or True for all. Readers accept other bodies, too, so
+        change them before the Producers
     :param source: the attribute ``source`` of events; None for the environment's OTEL_SERVICE_NAME
     :param tracer_provider: None for OpenTelemetry's global one
     :param meter_provider: likewise
@@ -85,7 +90,7 @@ class Tracing:
     def __init__(
         self,
         *,
-        cloud_events: Collection[str] | bool | Callable[[str], bool] = (),
+        cloud_events: Collection[str] | bool = (),
         source: str | None = None,
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
@@ -148,6 +153,8 @@ class Tracing:
     def _traced_hook(self, hook: Callable[[Message], object], name: str) -> Callable[[Message], object]:
         @functools.wraps(hook)
         def traced_hook(message: Message) -> object:
+            if isinstance(message.body, _Data):
+                message.body = message.body.event
             with self._processing(message, name, opens=False):
                 return hook(message)
 
@@ -177,14 +184,15 @@ class Tracing:
         messages: list[Message] = given if isinstance(given, list) else [given]
         senders: list[SpanContext | None] = []
         attributes = _attributes_of(messages)
-        published = [message.body for message in messages]
         for message in messages:
             event = unpack(message.body) if self._events.are_of(message.topic) else None
             senders.append(None if event is None else _sender_of(event))
             if event is not None and not isinstance(given, list):
-                attributes |= _event_attributes(event, len(message.body))
-            if event is not None and opens and not is_envelope(event.attributes):
-                message.body = event.data
+                attributes["messaging.message.body.size"] = len(event.data)
+                attributes["messaging.message.envelope.size"] = len(message.body)
+            if event is not None and opens and not event.is_of_outbox:
+                data = _Data(event.data)
+                data.event, message.body = message.body, data
         if isinstance(given, list):
             attributes["messaging.batch.message_count"] = len(given)
         operation = self._telemetry.begin(
@@ -205,8 +213,6 @@ class Tracing:
         try:
             yield failures
         except BaseException as exc:
-            for message, body in zip(messages, published, strict=True):
-                message.body = body  # it may be given up now, as it was published
             if isinstance(exc, Requeue):
                 operation.span.add_event("requeue", {} if exc.delay is None else {"messaging.nsq.delay": exc.delay})
             operation.end(None if isinstance(exc, Requeue) else exc)
@@ -380,14 +386,12 @@ def _end(operation: Operation, error: BaseException | None) -> None:
     operation.end(error)
 
 
-def _chosen(topics: Collection[str] | bool | Callable[[str], bool]) -> Callable[[str], bool]:
+def _chosen(topics: Collection[str] | bool) -> Callable[[str], bool]:
     """Whether a topic is one of these."""
-    if callable(topics):
-        return topics
     if isinstance(topics, bool):
         return lambda topic: topics
     if isinstance(topics, str) or not isinstance(topics, Collection):
-        raise InvalidOption("cloud_events", topics, "it must be topics, True or False, or a function of a topic")
+        raise InvalidOption("cloud_events", topics, "it must be topics, True or False")
     return frozenset(topics).__contains__
 
 
@@ -402,7 +406,7 @@ def _decoding_data(decoder: Callable[[bytes], object]) -> Callable[[bytes], obje
     return decode
 
 
-def _sender_of(event: CloudEvent) -> SpanContext | None:
+def _sender_of(event: Envelope) -> SpanContext | None:
     """The span that published an event."""
     carrier = {name: value for name in _TRACE if isinstance(value := event.attributes.get(name), str)}
     found = trace.get_current_span(_propagator.extract(carrier, Context())).get_span_context()
@@ -425,16 +429,6 @@ def _attributes_of(messages: list[Message]) -> dict[str, object]:
         attributes["messaging.message.body.size"] = len(message.body)
         attributes["messaging.nsq.attempts"] = message.attempts
     return attributes
-
-
-def _event_attributes(event: CloudEvent, size: int) -> dict[str, object]:
-    return {
-        "messaging.message.body.size": len(event.data),
-        "messaging.message.envelope.size": size,
-        "cloudevents.event_id": event.attributes["id"],
-        "cloudevents.event_source": event.attributes["source"],
-        "cloudevents.event_type": event.attributes["type"],
-    }
 
 
 def _only(values: set[str]) -> str | None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from gnsq_like.contrib.cloudevents import unpack
 from gnsq_like.contrib.django import checks, conf, producer, publish
 from gnsq_like.contrib.django.testing import recording
 from gnsq_like.contrib.opentelemetry import TracedProducer
+from gnsq_like.contrib.shared.envelope import unpack
 
 ADDRESS = {"NSQD_TCP_ADDRESSES": "127.0.0.1:1"}
 

@@ -14,11 +14,11 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from sqlalchemy import MetaData, create_engine, select
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from gnsq_like.contrib.cloudevents import unpack
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.contrib.flask.outbox import Outbox
 from gnsq_like.contrib.opentelemetry import Tracing
 from gnsq_like.contrib.outbox import Event
+from gnsq_like.contrib.shared.envelope import unpack
 from gnsq_like.errors import InvalidOption
 from gnsq_like.testing import RunningNsqd
 from tests.support.daemons import wait_for

@@ -10,11 +10,10 @@ commit late. So a row is found by being unpublished, and an index of the unpubli
 Order: rows with the same topic and key are numbered 1, 2, 3 by a counter row, whose lock is held until the commit. So
 the numbers have no gaps, and rows of a key get their ids in the order of their commits. A key belongs to a shard, a
 shard to one relay at a time, and a relay sends a shard's rows one command after the other, by id. NSQ itself keeps no
-order; consumers get the number in the message (``envelope.py``).
+order; consumers get the number in the message (``contrib/shared/envelope.py``, ``contrib/outbox.py``).
 
 ====================  ==================================================================================================
 ``rows.py``           A row as the relay sees it; shards; the checks of a new row
-``envelope.py``       id, key and sequence number around a body; for consumers ``Event``
 ``relay.py``          The relay: finds, publishes, marks, prunes. Knows the database by ``Store`` only
 ``store.py``          The store, in SQL; a framework hands its database over
 ``waking.py``         Waiting for a commit, in this process or, on PostgreSQL, in any

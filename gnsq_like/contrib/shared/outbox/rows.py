@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
-from gnsq_like.contrib import outbox as envelopes
+from gnsq_like.contrib.shared import envelope as envelopes
 from gnsq_like.errors import InvalidOption
 
 #: Shards of the keys; a relay has a shard for the time of a batch. Fixed: it is in the rows, and relays of two versions
@@ -145,7 +145,7 @@ class NewRows:
     def _sent(self, data: bytes, is_json: bool, sequence: int | None) -> bytes:
         if not self._wraps:
             return data
-        return envelopes.wrap(
+        return envelopes.pack_for_outbox(
             data, is_json=is_json, topic=self.topic, key=self.key, sequence=sequence, extensions=self._extensions
         )
 

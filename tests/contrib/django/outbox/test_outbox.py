@@ -17,7 +17,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from gnsq_like import Message
-from gnsq_like.contrib.cloudevents import unpack
 from gnsq_like.contrib.django import publish
 from gnsq_like.contrib.django.outbox import relaying
 from gnsq_like.contrib.django.outbox.models import OutboxMessage
@@ -25,6 +24,7 @@ from gnsq_like.contrib.django.outbox.store import DjangoDatabase
 from gnsq_like.contrib.django.testing import recording
 from gnsq_like.contrib.opentelemetry import Tracing
 from gnsq_like.contrib.outbox import Event
+from gnsq_like.contrib.shared.envelope import unpack
 from gnsq_like.contrib.shared.outbox.rows import Skipped
 from gnsq_like.contrib.shared.outbox.store import SQLStore
 from gnsq_like.errors import InvalidBody, InvalidName, InvalidOption
