@@ -30,8 +30,8 @@ from gnsq_like.contrib.django import conf
 from gnsq_like.contrib.django.publishing import producer, publish
 from gnsq_like.contrib.django.readers import Declared
 from gnsq_like.contrib.django.tasks import records
-from gnsq_like.contrib.django.tasks.calls import Call
 from gnsq_like.contrib.django.tasks.framework import BaseTaskBackend, InvalidTask, signals
+from gnsq_like.contrib.django.tasks.running import Call, Worker
 from gnsq_like.errors import InvalidName, PublishError, did_you_mean
 from gnsq_like.options import ReaderOptions
 
@@ -173,8 +173,6 @@ class NSQBackend(BaseTaskBackend):
 
     def declared_readers(self) -> list[Declared]:
         """A reader for each queue, for ``nsq_run``."""
-        from gnsq_like.contrib.django.tasks.running import Worker
-
         options = dict(self._reader)
         worker = Worker(self, options.pop("on_giving_up", None))
         options["on_giving_up"] = worker.give_up

@@ -1,4 +1,6 @@
-"""Running tasks: the handler of a Reader for a queue.
+"""A task as a message, and running it: the handler of a Reader for a queue.
+
+A message is JSON, which any worker of the project, or another program, can read.
 
 An attempt that raises is requeued as any handler's message; the last one that ``max_attempts`` permits makes the result
 FAILED, and so does a message that is delivered once more because workers died with it. A task whose result is final is
@@ -10,11 +12,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import partial
 from inspect import iscoroutinefunction
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from types import NoneType
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 from asgiref.sync import async_to_sync
 from django.conf import settings
@@ -23,7 +27,6 @@ from django.utils.module_loading import import_string
 
 from gnsq_like.contrib.django.publishing import producer
 from gnsq_like.contrib.django.tasks import records
-from gnsq_like.contrib.django.tasks.calls import Call
 from gnsq_like.contrib.django.tasks.framework import (
     Task,
     TaskContext,
@@ -40,6 +43,61 @@ if TYPE_CHECKING:
 
 #: Of a thread's hub, in which the greenlet of an executor that is gone ends: it takes two.
 _ITERATIONS = 5
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a message says about a task."""
+
+    #: Of the result.
+    id: str
+    module_path: str
+    args: list[object]
+    kwargs: dict[str, object]
+    queue_name: str
+    #: Seconds since the epoch; in JSON, ISO 8601.
+    enqueued_at: float
+    #: Not before this, likewise.
+    run_after: float | None
+
+    def encode(self) -> bytes:
+        """The body of the message.
+
+        :raises TypeError, ValueError: if the arguments are not JSON
+        """
+        times = {name: None if (at := getattr(self, name)) is None else _text(at) for name in _TIMES}
+        return json.dumps(vars(self) | times, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+    @classmethod
+    def decode(cls, body: bytes) -> Self:
+        """Read the body of a message.
+
+        :raises DecodeError: if it is no task
+        """
+        try:
+            members = json.loads(body)
+            found = {each.name: members[each.name] for each in fields(cls)}
+            for name, kinds in _KINDS.items():
+                if not isinstance(found[name], kinds):
+                    raise TypeError(f"{name} is of the wrong type")
+            for name in _TIMES:
+                if found[name] is not None:
+                    found[name] = datetime.fromisoformat(found[name]).timestamp()
+            return cls(**found)
+        except (ValueError, TypeError, KeyError) as exc:
+            raise DecodeError("a task", body, repr(exc)) from exc
+
+
+_TIMES = ("enqueued_at", "run_after")
+#: The types that the members have in JSON.
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("id", "module_path", "queue_name", "enqueued_at"), str),
+    **{"args": list, "kwargs": dict, "run_after": (str, NoneType)},
+}
+
+
+def _text(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 class GivenUpError(Exception):

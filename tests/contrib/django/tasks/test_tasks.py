@@ -23,17 +23,17 @@ from django.utils import timezone
 
 from gnsq_like import Producer, ReaderGroup, Requeue
 from gnsq_like.contrib.django import make_readers, readers, testing
+from gnsq_like.contrib.django.management.commands import nsq_prune_tasks
 from gnsq_like.contrib.django.outbox import relaying
 from gnsq_like.contrib.django.readers import declared
-from gnsq_like.contrib.django.tasks.calls import Call
 from gnsq_like.contrib.django.tasks.framework import (
     InvalidTask,
     TaskResultDoesNotExist,
     TaskResultStatus,
     signals,
 )
-from gnsq_like.contrib.django.tasks.management.commands import nsq_prune_tasks
 from gnsq_like.contrib.django.tasks.models import TaskRecord
+from gnsq_like.contrib.django.tasks.running import Call
 from gnsq_like.contrib.django.testing import deliver, recording
 from gnsq_like.errors import DecodeError, NotSent
 from gnsq_like.testing import RunningNsqd, running_nsqd
