@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gnsq_like.cli.tables import Cell, Grid, table_lines
+from gnsq_like.cli.tables import Cell, table_lines
 
 HEADINGS = ("NAME", "DEPTH", "NOTE")
 ROWS: list[list[Cell]] = [["a", 1_234_567, "x"], ["longer", 8, None]]
@@ -48,7 +48,7 @@ def test_a_colour_says_how_bad_it_is_on_a_terminal_without_no_color(state: str, 
     for environment, wanted in [({}, colour), ({"NO_COLOR": "1"}, "")]:
         found = io.StringIO()
         console = Console(file=found, force_terminal=True, _environ={"TERM": "xterm-256color", **environment})
-        console.print(Grid(["STATE", "REASON"], []).line([state, "stuck"]), soft_wrap=True)
+        console.print(table_lines(["STATE", "REASON"], [[state, "stuck"]])[1], soft_wrap=True)
         assert found.getvalue().count("\x1b[3") + found.getvalue().count("\x1b[1;3") == bool(wanted)
         assert wanted in found.getvalue()
 
