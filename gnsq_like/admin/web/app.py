@@ -23,8 +23,20 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTo
 
 from gnsq_like.admin.web.api import API
 from gnsq_like.admin.web.configuration import configure
-from gnsq_like.admin.web.message_screens import MessageScreens
-from gnsq_like.admin.web.pages import nodes, others, topics
+from gnsq_like.admin.web.pages import (
+    act,
+    activity,
+    channel,
+    counter,
+    letters,
+    lookup,
+    node,
+    nodes,
+    peek,
+    pipelines,
+    topic,
+    topics,
+)
 from gnsq_like.admin.web.passwords import SESSION_COOKIE, SESSION_SECONDS, TooManyTries
 from gnsq_like.admin.web.replies import compress, is_missing, not_found, problem, response_of
 from gnsq_like.admin.web.screens import Screens
@@ -32,6 +44,11 @@ from gnsq_like.admin.web.site import Site
 from gnsq_like.httpd.wsgi import respond
 
 logger = logging.getLogger(__name__)
+
+ROUTES = [
+    *(topics.ROUTE, topic.ROUTE, topic.PUBLISH, channel.ROUTE, nodes.ROUTE, node.ROUTE, counter.ROUTE, lookup.ROUTE),
+    *(pipelines.ROUTE, activity.ROUTE, peek.ROUTE, letters.ROUTE, act.ROUTE),
+]
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _SAFE = ("GET", "HEAD", "OPTIONS")
@@ -172,23 +189,11 @@ class _Routes:
     def add_pages(self) -> None:
         """The pages, their forms, and the static files."""
         screens = self._screens
-        show = screens.show
-        self._page("/topics", "topics", partial(show, "topics", topics.topics_page, kept=True))
-        self._page("/topics/<topic_name>", "topic", screens.topic)
-        self._page("/topics/<topic_name>/<channel>", "channel", screens.channel)
-        self._page("/nodes", "nodes", partial(show, "nodes", nodes.nodes_page, kept=True))
-        self._page("/nodes/<node>", "node", screens.node)
-        self._page("/counter", "counter", partial(show, "counter", nodes.counter_page, kept=True))
-        self._page("/lookup", "lookup", partial(show, "lookup", others.lookup_page))
-        self._page("/pipelines", "pipelines", partial(show, "pipelines", others.pipelines_page))
-        self._page("/activity", "activity", screens.activity)
+        for route in ROUTES:
+            methods = [*(["GET"] if route.make else []), *(["POST"] if route.post else [])]
+            self._page(route.rule, route.endpoint, partial(screens.answer, route), *methods)
         self._page("/static/<name>", "static", self._static)
         self._page("/fonts/<name>", "fonts", self._static)
-        self._page("/act", "act", screens.act, "POST")
-        self._page("/topics/<topic_name>/-/publish", "publish", screens.publish, "POST")
-        messages = MessageScreens(self._site, screens)
-        self._page("/topics/<topic_name>/-/messages", "peek", messages.peek, "GET", "POST")
-        self._page("/topics/<topic_name>/-/letters", "letters", messages.letters, "GET", "POST")
         self._page("/", "start", lambda: redirect(screens.renderer.link("topics")))
         self._page("/<path:path>", "missing", self._missing)
 

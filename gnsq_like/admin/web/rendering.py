@@ -113,7 +113,7 @@ class Renderer:
             "cluster": view.cluster,
             "warnings": [*dict.fromkeys([*view.overview.warnings, *page.warnings])],
             "alert_count": len(view.alerts),
-            "pipelines": [*view.pipelines.present.values()],
+            "pipelines": [*view.site.pipelines.present.values()],
             "link": self.link,
             "asset": lambda name: f"{self.link('static', name=name)}?v={self.assets.version(name)}",
             "sorted": sorted_by,
@@ -125,7 +125,7 @@ class Renderer:
             "every": EVERY,
             "note": None,
             "may_write": view.may_write,
-            "peek_allowed": view.options.peek and view.may_write,
+            "peek_allowed": view.site.options.peek and view.may_write,
         }
         return self._templates.get_template(page.template).render({**base, **common})
 

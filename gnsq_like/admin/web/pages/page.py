@@ -1,17 +1,21 @@
-"""What a page is made of, and what all pages show at their top."""
+"""What a page is made of: its route, the request for it, and the template that it becomes.
+
+Each file beside this one is a page, and has its ``ROUTE``; ``act.py`` has that of the buttons on all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gnsq_like.admin.admin_options import AdminOptions
+from werkzeug.wrappers import Response as AnyResponse
+
 from gnsq_like.admin.history.alerts import Alert, all_of
 from gnsq_like.admin.history.recorder import Recorder
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.overview import Overview
-from gnsq_like.admin.upstream.pipelines import Pipelines
 from gnsq_like.admin.web.drawing import spark
+from gnsq_like.admin.web.site import Site
 
 #: Seconds for which viewers share an overview.
 SHARED_SECONDS = 2.0
@@ -25,13 +29,12 @@ UPWARDS = ("name", "host", "zone")
 class View:
     """A request for a page, for the code that makes it."""
 
-    options: AdminOptions
+    site: Site
     cluster: Cluster
     recorder: Recorder
     #: The query's parameters.
     query: Mapping[str, str]
     may_write: bool
-    pipelines: Pipelines
     overview: Overview = field(init=False)
     #: The line of totals, and what is wrong since when.
     totals: dict[str, object] = field(init=False)
@@ -41,7 +44,7 @@ class View:
         """Take the overview that all pages begin with. May switch."""
         self.overview = self.recorder.look(SHARED_SECONDS)
         self.totals = self._totals()
-        self.alerts = all_of(self.recorder.alerts, self.pipelines.alerts)
+        self.alerts = all_of(self.recorder.alerts, self.site.pipelines.alerts)
 
     def sparks(self, *key: str, metrics: tuple[str, ...] = ("depth", "rate")) -> dict[str, object]:
         """Small graphs of a series, by metric."""
@@ -79,3 +82,25 @@ class Page:
     values: Mapping[str, object]
     warnings: list[str] = field(default_factory=list)
     status: int = 200
+
+
+@dataclass(frozen=True)
+class Route:
+    """A path, and what is shown and done there.
+
+    :ivar rule: as of Flask; the names in it are arguments of ``make`` and ``post``
+    :ivar endpoint: for links
+    :ivar section: which entry of the menu it belongs to
+    :ivar make: makes the page, in the core's thread; None if there is only a form
+    :ivar post: carries out the form, with the :class:`~gnsq_like.admin.web.screens.Screens`
+    :ivar kept: whether it shows nothing but the overview and its history, so that viewers may share it
+    :ivar has_messages: whether it shows messages, which not everybody may see
+    """
+
+    rule: str
+    endpoint: str
+    section: str
+    make: Callable[..., Page] | None = None
+    post: Callable[..., AnyResponse] | None = None
+    kept: bool = False
+    has_messages: bool = False

@@ -1,22 +1,24 @@
-"""A topic and a channel: their figures on each node, what uses them, and what can be done with them."""
+"""A topic: its figures on each node, its channels, what can be done with it, and the form that publishes to it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from gnsq_like.admin.history.trend import Trend, is_peek, states_of
-from gnsq_like.admin.upstream.cluster import MAX_AGE
-from gnsq_like.admin.upstream.overview import ChannelTotal
-from gnsq_like.admin.web.drawing import chart
-from gnsq_like.admin.web.pages.page import Page, View
-from gnsq_like.cluster.counting import TopicCount
-from gnsq_like.cluster.figures import ChannelFigures, connected_seconds
-from gnsq_like.cluster.nodes import place_of
-from gnsq_like.errors import NSQError
+from flask import request
+from werkzeug.wrappers import Response as AnyResponse
 
-#: Clients that a page shows; of more it shows those with most in flight.
-MOST_CLIENTS = 500
+from gnsq_like.admin.history.trend import Trend, is_peek, states_of
+from gnsq_like.admin.upstream import actions
+from gnsq_like.admin.upstream.actions import Performed
+from gnsq_like.admin.upstream.cluster import MAX_AGE
+from gnsq_like.admin.web.operations import Target
+from gnsq_like.admin.web.pages.channel import charts_of, quantiles_of, total_of
+from gnsq_like.admin.web.pages.page import Page, Route, View
+from gnsq_like.admin.web.screens import Screens
+from gnsq_like.cluster.counting import TopicCount
+from gnsq_like.cluster.figures import ChannelFigures
+from gnsq_like.errors import NSQError
 
 
 @dataclass
@@ -29,22 +31,22 @@ class ChannelRow:
     sparks: dict[str, Any]
 
 
-def topic_page(view: View, topic: str) -> Page:
+def topic_page(view: View, topic_name: str) -> Page:
     """A topic; also one that no node has, which can be deleted."""
     warnings: list[str] = []
     report: TopicCount | None = None
     try:
-        found = view.cluster.topic(topic, MAX_AGE, with_clients=True)
+        found = view.cluster.topic(topic_name, MAX_AGE, with_clients=True)
         report, warnings = found.value, found.warnings
     except NSQError as exc:
-        if topic not in view.overview.topics and topic not in view.overview.idle_topics:
-            return Page("error.html", topic, {"what": "topic", "name": topic, "why": str(exc)}, status=404)
-        if topic not in view.overview.idle_topics:
+        if topic_name not in view.overview.topics and topic_name not in view.overview.idle_topics:
+            return Page("error.html", topic_name, {"what": "topic", "name": topic_name, "why": str(exc)}, status=404)
+        if topic_name not in view.overview.idle_topics:
             warnings = [str(exc)]
     day = view.query.get("span") == "day"
     channels = _channel_rows(view, report) if report else []
     values = {
-        "topic": topic,
+        "topic": topic_name,
         "report": report,
         "figures": report.total if report else None,
         "channels": channels,
@@ -52,20 +54,20 @@ def topic_page(view: View, topic: str) -> Page:
         "targets": [
             each.address for each in (report.nodes if report else (total.node for total in view.overview.nodes))
         ],
-        "trend": view.recorder.topic_trend(topic),
+        "trend": view.recorder.topic_trend(topic_name),
         "publishers": sorted(report.publishers, key=lambda each: -each["published"]) if report else [],
-        "charts": _charts(view, (topic,), day),
+        "charts": charts_of(view, (topic_name,), day),
         "day": day,
-        "is_dead_letter": view.options.is_dead_letter(topic),
-        "commands": topic_commands(view, topic),
+        "is_dead_letter": view.site.options.is_dead_letter(topic_name),
+        "commands": topic_commands(view, topic_name),
         "tombstone": {
-            node.node: view.cluster.command("node", "tombstone", node.node, topic)
+            node.node: view.cluster.command("node", "tombstone", node.node, topic_name)
             for node in (report.total.nodes if report else ())
         },
-        "quantiles": _quantiles([each.latency for each in report.total.nodes]) if report else [],
-        "tombstones": _tombstoned(view, topic),
+        "quantiles": quantiles_of([each.latency for each in report.total.nodes]) if report else [],
+        "tombstones": _tombstoned(view, topic_name),
     }
-    return Page("topic.html", topic, values, warnings)
+    return Page("topic.html", topic_name, values, warnings)
 
 
 def _channel_rows(view: View, report: TopicCount) -> list[ChannelRow]:
@@ -76,22 +78,8 @@ def _channel_rows(view: View, report: TopicCount) -> list[ChannelRow]:
             continue
         trend = view.recorder.trend(topic, each.channel_name)
         sparks = view.sparks(topic, each.channel_name, metrics=("depth",))
-        rows.append(ChannelRow(each, trend, states_of(_total_of(each), trend), sparks))
+        rows.append(ChannelRow(each, trend, states_of(total_of(each), trend), sparks))
     return rows
-
-
-def _total_of(figures: ChannelFigures) -> ChannelTotal:
-    nodes = figures.nodes or [figures]
-    return ChannelTotal(
-        figures.topic_name,
-        figures.channel_name,
-        depth=figures.depth,
-        in_flight=figures.in_flight_count,
-        deferred=figures.deferred_count,
-        clients=figures.client_count,
-        nodes=len(nodes),
-        paused=sum(each.paused for each in nodes),
-    )
 
 
 def _tombstoned(view: View, topic: str) -> set[str]:
@@ -103,81 +91,38 @@ def topic_commands(view: View, topic: str) -> dict[str, str]:
     return {word: view.cluster.command("topic", word, topic) for word in ("pause", "unpause", "empty", "delete")}
 
 
-def channel_page(view: View, topic: str, channel: str) -> Page:
-    """A channel with its clients."""
+def _publish(screens: Screens, topic_name: str) -> AnyResponse:
+    """The form that publishes one message."""
+    site = screens.site
+    where = screens.renderer.link("topic", topic_name=topic_name)
+    node, body = request.form.get("node", ""), request.form.get("body", "").replace("\r\n", "\n").encode()
     try:
-        found = view.cluster.channel(topic, channel, MAX_AGE)
+        defer = float(request.form.get("defer", "").strip() or 0)
+        # A topic that is only registered is made by its first message, on any node.
+        nodes = site.run(site.cluster.producers_of, topic_name)
+        nodes = nodes or site.run(site.cluster.nodes).value
+        if node not in {each.address for each in nodes}:
+            return screens.go(where, f"{node[:100]} has no such topic.", "bad")
+
+        def carry_out() -> Performed:
+            site.run(actions.publish, site.cluster, node, topic_name, body, defer or None)
+            return Performed(1)
+
+        site.operations.record(
+            "publish",
+            site.cluster,
+            Target(topic_name, node=node),
+            request,
+            site.identity,
+            carry_out,
+            bytes=len(body),
+        )
+    except ValueError:
+        return screens.go(where, "The delay must be a number of seconds, 0 or more, and the body not be empty.", "bad")
     except NSQError as exc:
-        return Page("error.html", channel, {"what": "topic", "name": topic, "why": str(exc)}, status=404)
-    figures = found.value
-    if figures is None:
-        why = f"no node has it; {topic} has no channel of this name"
-        return Page("error.html", channel, {"what": "channel", "name": channel, "why": why}, found.warnings, 404)
-    day = view.query.get("span") == "day"
-    trend = view.recorder.trend(topic, channel)
-    clients = sorted(figures.clients or (), key=lambda each: (-each["in_flight_count"], each["hostname"]))
-    values = {
-        "topic": topic,
-        "channel": channel,
-        "figures": figures,
-        "trend": trend,
-        "states": states_of(_total_of(figures), trend),
-        "clients": clients[:MOST_CLIENTS],
-        "client_count": len(clients),
-        # Without zones, all that NSQ after 1.3.0 counts is elsewhere.
-        "have_zones": figures.zone_local_msg_count or figures.region_local_msg_count,
-        "attributes": {id(client): attributes_of(client) for client in clients[:MOST_CLIENTS]},
-        "connected": {id(client): connected_seconds(client) for client in clients[:MOST_CLIENTS]},
-        "charts": _charts(view, (topic, channel), day),
-        "day": day,
-        "quantiles": _quantiles([each.latency for each in figures.nodes]),
-        "commands": {
-            word: view.cluster.command("channel", word, topic, channel)
-            for word in ("pause", "unpause", "empty", "delete")
-        },
-    }
-    return Page("channel.html", f"{topic}/{channel}", values, found.warnings)
+        return screens.go(where, f"That did not work: {exc}", "bad")
+    return screens.go(where, f"Published to {topic_name} on {node}.")
 
 
-def _quantiles(latencies: list[Any]) -> list[float]:
-    """The quantiles that the nodes report, the highest first."""
-    found = {each["quantile"] for latency in latencies for each in latency.percentiles}
-    return sorted(found, reverse=True)
-
-
-def attributes_of(client: dict[str, Any]) -> list[str]:
-    """What is special about a client's connection."""
-    words = []
-    if client["sample_rate"]:
-        words.append(f"samples {client['sample_rate']} %")
-    if client["tls"]:
-        words.append(client["tls_version"] or "TLS")
-    words += [name for name in ("deflate", "snappy") if client[name]]
-    if client["authed"]:
-        words.append(f"authorized as {client['auth_identity']}" if client["auth_identity"] else "authorized")
-    if place := place_of(client["topology_region"], client["topology_zone"]):
-        words.append(place)
-        words += next(
-            ([f"same {kind}"] for kind in ("zone", "region") if _is_where_its_node_is(client, f"topology_{kind}")), []
-        )
-    return words
-
-
-def _is_where_its_node_is(client: dict[str, Any], name: str) -> bool:
-    return bool(client[name]) and client[name] == client[f"node_{name}"]
-
-
-def _charts(view: View, key: tuple[str, ...], day: bool) -> list[Any]:
-    columns, is_topic = view.recorder.columns, len(key) == 1
-    charts = [
-        chart(columns.series(key, "depth", day=day), "Depth, with channels" if is_topic else "Depth", "", "depth"),
-        chart(columns.series(key, "rate", day=day), "Published" if is_topic else "Arriving", "/s", "rate"),
-        chart(columns.series(key, "in_flight", day=day), "In flight", "", "in-flight"),
-    ]
-    retries = [
-        (at, requeued + timed_out)
-        for (at, requeued), (_, timed_out) in zip(
-            columns.series(key, "requeued", day=day), columns.series(key, "timed_out", day=day), strict=True
-        )
-    ]
-    return [*charts, chart(retries, "Requeues and timeouts", "/s", "retries")]
+ROUTE = Route("/topics/<topic_name>", "topic", "topics", topic_page)
+PUBLISH = Route("/topics/<topic_name>/-/publish", "publish", "topics", post=_publish)

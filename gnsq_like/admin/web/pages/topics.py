@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnsq_like.admin.history.trend import Trend, is_peek, topic_states
-from gnsq_like.admin.web.pages.page import UPWARDS, Page, View
+from gnsq_like.admin.web.pages.page import UPWARDS, Page, Route, View
 
 #: Rows of a page.
 PER_PAGE = 100
@@ -88,7 +88,7 @@ def topics_page(view: View) -> Page:
         "total": len(view.overview.topics) + len(view.overview.idle_topics),
         "deepest": max((row.depth for row in rows), default=0),
         "troubled": troubled,
-        "dead": sum(view.options.is_dead_letter(name) for name in view.overview.topics),
+        "dead": sum(view.site.options.is_dead_letter(name) for name in view.overview.topics),
         "column": column,
         "down": down,
         "page": page,
@@ -108,7 +108,7 @@ def _row(view: View, name: str) -> TopicRow:
     topic = view.overview.topics[name]
     channels = {each: channel for each, channel in topic.channels.items() if not is_peek(each)}
     trends = {each: view.recorder.trend(name, each) for each in channels}
-    states, is_dead_letter = topic_states(topic, trends), view.options.is_dead_letter(name)
+    states, is_dead_letter = topic_states(topic, trends), view.site.options.is_dead_letter(name)
     return TopicRow(
         name=name,
         depth=topic.depth + sum(channel.depth for channel in channels.values()),
@@ -125,4 +125,7 @@ def _row(view: View, name: str) -> TopicRow:
 
 
 def _idle_row(name: str, view: View) -> TopicRow:
-    return TopicRow(name, 0, 0, Trend(drain=0.0), 0, 0, 0, 0, [], view.options.is_dead_letter(name), is_idle=True)
+    return TopicRow(name, 0, 0, Trend(drain=0.0), 0, 0, 0, 0, [], view.site.options.is_dead_letter(name), is_idle=True)
+
+
+ROUTE = Route("/topics", "topics", "topics", topics_page, kept=True)

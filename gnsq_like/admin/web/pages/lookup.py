@@ -1,9 +1,9 @@
-"""Lookup, Spark pipelines, and what happened: changes, alerts, and the audit log."""
+"""The nsqlookupds, topics that no node has, and the form that creates topics and channels."""
 
 from __future__ import annotations
 
 from gnsq_like.admin.upstream.cluster import MAX_AGE
-from gnsq_like.admin.web.pages.page import Page, View
+from gnsq_like.admin.web.pages.page import Page, Route, View
 from gnsq_like.errors import NSQError
 
 
@@ -32,21 +32,4 @@ def lookup_page(view: View) -> Page:
     return Page("lookup.html", "Lookup", values, warnings)
 
 
-def pipelines_page(view: View) -> Page:
-    """The Spark pipelines that are watched."""
-    return Page("pipelines.html", "Pipelines", {})
-
-
-def activity_page(view: View, audit: list[dict[str, object]]) -> Page:
-    """What changed, what is wrong, and who did what.
-
-    :param audit: the last actions, the newest first
-    """
-    values = {
-        "alerts": view.alerts,
-        "changes": view.recorder.changes.recent(100),
-        "audit": [entry for entry in audit if entry.get("cluster", "") == view.cluster.name][:100],
-        "watches": view.options.history,
-        "left": view.cluster.departures.left,
-    }
-    return Page("activity.html", "Activity", values)
+ROUTE = Route("/lookup", "lookup", "lookup", lookup_page)
