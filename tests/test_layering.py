@@ -197,6 +197,32 @@ def test_each_module_imports_only_what_its_room_may() -> None:
     assert {module: lines for module, lines in wrong.items() if lines} == {}
 
 
+def _drawn() -> set[str]:
+    """The rooms of the page's tree, by path: a directory ends with a slash."""
+    tree = _PAGE[_PAGE.index("    gnsq_like/\n") :].partition("\n\n")[0]
+    drawn: set[str] = set()
+    above = ""
+    for line in tree.splitlines()[1:]:
+        indent, names = re.fullmatch(r"( +)([^\s,]+(?:, [^\s,]+)*) .*", line).groups()  # type: ignore[union-attr]
+        below_it = above if len(indent) > 6 else ""
+        drawn |= {f"{below_it}{name}" for name in names.split(", ")}
+        if len(indent) == 6:
+            above = names
+    return drawn
+
+
+def test_the_tree_of_rooms_is_what_there_is() -> None:
+    """All rooms and their parts; files, where they are rooms of their own."""
+    directories = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.rglob("__init__.py")} - {"."}
+    rooms = {f"{name}/" for name in directories if name.count("/") < 2}
+    files = {path.stem for path in ROOT.glob("*.py")}
+    drawn = _drawn()
+    assert {name for name in drawn if name.endswith("/")} == rooms
+    assert {name for name in drawn if "/" not in name} == files
+    for room in {name for name in ROOMS if name != FACADE}:
+        assert (ROOT / room.replace(".", "/")).is_dir() or (ROOT / f"{room.replace('.', '/')}.py").is_file(), room
+
+
 def test_only_public_names_come_from_the_package() -> None:
     import gnsq_like
 
