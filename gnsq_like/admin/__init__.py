@@ -1,4 +1,4 @@
-"""nsqadmin in Python: its JSON API, its pages, and what its users have asked for since (docs/admin.rst).
+"""nsqadmin in Python: its JSON API and its pages, with history, alerts and dead letters (docs/admin.rst).
 
 ::
 

@@ -1,6 +1,6 @@
 """The admin's options: nsqadmin's flags in snake case, with its defaults (docs/internals 7.3), and some of our own.
 
-As for the daemons, the default address is the loopback one. Durations are in seconds.
+It listens on the loopback address by default, like the daemons. Durations are in seconds.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class AdminOptions:
 
     @property
     def reader_options(self) -> dict[str, object]:
-        """Options of the Readers with which messages are looked at."""
+        """Options of the Readers that take messages for the pages."""
         found: dict[str, object] = {}
         if self.nsqd_tls_v1:
             found |= {"tls_v1": True, "verify": not self.nsqd_tls_insecure_skip_verify}
@@ -196,7 +196,7 @@ def read_network(option: str, text: str) -> Network:
 
 
 def split_kind(addresses: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-    """Whether a further cluster's addresses are those of nsqds, and the addresses.
+    """Split a further cluster's addresses: whether they are those of nsqds, and the list.
 
     :raises InvalidOption: if there are none, or some of both kinds
     """

@@ -1,6 +1,6 @@
 """The audit log: who did what, when and with what result, one JSON object a line.
 
-The last entries are kept for the page; the file gets all. It is opened for each entry, so that it may be rotated.
+The file gets all entries, and is opened for each so that it may be rotated. The page shows the last ones.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class AuditLog:
                 os.close(self._open())
             except OSError as exc:
                 raise InvalidOption("audit_log", path, f"it cannot be written: {exc.strerror or exc}") from None
-        #: Actions, and refused log-ins: somebody who guesses passwords must not drive out the actions. The newest last.
+        #: Actions, and refused logins, apart: guessed passwords must not push the actions out. The newest last.
         self._actions: deque[dict[str, object]] = deque(maxlen=KEPT)
         self._log_ins: deque[dict[str, object]] = deque(maxlen=KEPT_LOG_INS)
 
     def add(self, entry: dict[str, object]) -> None:
-        """Add an entry. An error of the file is logged, because the action has been done."""
+        """Add an entry. If the file cannot be written, that is logged: the action has already happened."""
         (self._log_ins if entry["action"] == "log_in" else self._actions).append(entry)
         line = json.dumps(entry, ensure_ascii=False)
         if not self._path:

@@ -1,6 +1,6 @@
-"""The admin's own state in a process: a thread that asks the clusters, and what it keeps.
+"""The admin's state in a process: a thread that polls the clusters, and the results that it keeps.
 
-All questions to upstreams run in one background thread with a hub, so that a page works in any kind of web server:
+All requests to daemons run in one background thread with a hub, so that a page works in any kind of web server:
 threads, gevent's greenlets, patched or not. It starts with the first request in a process, so an application may be
 made before the server forks.
 """
@@ -27,7 +27,7 @@ from gnsq_like.runtime.thread_pool import ThreadPool
 _A = TypeVar("_A")
 _T = TypeVar("_T")
 
-#: Bytes of an upstream's largest response: 500 topics with 4 channels each take 1 MB, their clients more.
+#: Bytes of the largest response from a daemon: 500 topics with 4 channels each take 1 MB, their clients more.
 _MAX_ANSWER_BYTES = 64 * 1024 * 1024
 #: Seconds that a call may take beyond the time for upstreams.
 _GRACE = 30.0
@@ -51,9 +51,9 @@ class Core:
         self._thread = HubThread("gnsq_like admin")
         #: For :meth:`compute`; made in the thread.
         self._pool: ThreadPool | None = None
-        #: Those of this process, by name; the first is the default.
+        #: The clusters of this process, by name; the first is the default.
         self.clusters: dict[str, Cluster] = {}
-        #: Each is a greenlet of the thread, begun with it.
+        #: Each runs as a greenlet of the thread, from its start.
         self.on_start: list[Callable[[], None]] = []
         #: Called in the thread before it ends.
         self.on_stop: list[Callable[[], None]] = []
@@ -117,7 +117,7 @@ class Core:
         return result
 
     def compute(self, function: Callable[[_A], _T], argument: _A) -> _T:
-        """Call a function that takes long beside the thread, one at a time. Call it in the thread; may switch.
+        """Run a slow function in a second thread, one at a time. Call this in the core's thread; may switch.
 
         One at a time leaves the other core for pages.
         """

@@ -1,6 +1,6 @@
-"""Dead letters: sessions in which they are held, read with their reasons, published again, or dropped.
+"""Dead letters: sessions that hold them in flight, and show, replay or drop them.
 
-What is neither replayed nor dropped is given back when the time is up. All of this runs in the core's thread.
+Letters that are neither replayed nor dropped are given back when the session ends. Runs in the core's thread.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Letters:
     def replay_all(self, cluster: Cluster, topic: str) -> tuple[int, list[str]]:
         """Publish all letters that are held, each to its topic. May switch.
 
-        :returns: how many were, and why others were not
+        :returns: how many were published, and why others were not
         """
         count = 0
         problems: dict[str, None] = {}

@@ -1,6 +1,6 @@
 """The notification of actions: a JSON object for each is POSTed to one URL, as nsqadmin does.
 
-The user does not wait for it. An endpoint that fails costs its entry, which is logged.
+The user does not wait for it. If the endpoint fails, the entry is dropped, which is logged.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Notifications(HTTPClient):
             gevent.spawn(self._send_all)
 
     def _send_all(self) -> None:
-        """In one greenlet: of several that wait for the connection, any may be the next."""
+        """One greenlet sends all, in order: of several that wait for a connection, any may be the next."""
         while self._waiting:
             until, entry = self._waiting[0]
             try:

@@ -1,8 +1,8 @@
 """A look at the messages that are published from now on, for a short time.
 
-It is one more channel, so consumers notice nothing: an ephemeral one, which is gone when the look is over. On a node
-where the topic has no other channel there is no look, because a topic's first channel takes the whole backlog, and
-would drop it when it goes. All of this runs in the core's thread.
+It uses an additional, ephemeral channel, so consumers notice nothing. Nodes where the topic has no other channel are
+skipped, because a topic's first channel takes the whole backlog, and an ephemeral one drops it at its end. Runs in the
+core's thread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENOUGH = 20.0
 
 
 class CannotLook(NSQError):
-    """A look that is refused; the text is for the user."""
+    """The look was refused; the text is for the user."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""``gnsq-like admin``: nsqadmin in Python as a process, with nsqadmin's flags and some of our own.
+"""``gnsq-like admin``: nsqadmin in Python as a process, with nsqadmin's flags and some more.
 
 It logs as NSQ's daemons do. The flags are made from AdminOptions.
 """
@@ -34,7 +34,7 @@ _IGNORED = frozenset(
 
 
 def _clusters(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, object]:
-    """NAME=ADDRESS,... as a mapping; "nsqd:" before the first address is for all of them."""
+    """NAME=ADDRESS,... as a mapping; "nsqd:" before the first address applies to all of them."""
     found: dict[str, object] = {}
     for name, value in _named(given).items():
         addresses = value.split(",")
@@ -69,8 +69,8 @@ _SPECIAL: dict[str, dict[str, object]] = {
 def admin(**values: Any) -> None:
     """Run nsqadmin in Python: pages and a JSON API for one cluster or several.
 
-    It listens on the loopback address. Before you open it to others, see docs/admin.rst: whoever reaches it may change
-    everything, unless --password-file, --admin-user or --read-only says otherwise.
+    It listens on the loopback address. Before you open it to others, see docs/admin.rst: without --password-file,
+    --admin-user or --read-only, anyone who reaches it may change everything.
     """
     try:
         server = AdminServer(AdminOptions(**values))

@@ -1,4 +1,4 @@
-"""``--admin`` of other commands: nsqadmin in front of the daemons that they start."""
+"""``--admin`` of other commands: an admin for the daemons that they start."""
 
 from __future__ import annotations
 

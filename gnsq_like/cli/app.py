@@ -14,7 +14,7 @@ from gnsq_like._version import __version__
 
 
 class Entry(NamedTuple):
-    """Where to find a subcommand, and its line in ``--help``."""
+    """The module of a subcommand, and its line in ``--help``."""
 
     target: str  #: "module:object"; the object is a click.Command
     help: str

@@ -1,8 +1,8 @@
-"""Flags for every option of the NSQ client, and for where messages come from and go to.
+"""Flags for every option of the NSQ client, and for the sources and destinations of messages.
 
 :func:`consumes` and :func:`publishes` decorate a tool's function. It then gets ``reading`` or ``publishing``: arguments
-for :class:`gnsq_like.tools.sources.Source` or for a Producer. A flag such as ``--snappy`` is for both sides of a tool
-that has two; ``--consumer-opt`` and ``--producer-opt`` are for one, and override it.
+for :class:`gnsq_like.tools.sources.Source` or for a Producer. A flag such as ``--snappy`` applies to both sides of a
+tool that has two; ``--consumer-opt`` and ``--producer-opt`` apply to one, and override it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from gnsq_like.tools.client_options import is_duration, is_switch, parse_pairs, 
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
-#: What a Reader and a Producer of a tool must not be told by flags: the tool has an option of its own for it.
+#: Options of a Reader or Producer without a flag, because the tool has an option of its own for them.
 _OWN = frozenset({"max_in_flight", "concurrency"})
 
-#: What of an option's text is only for Python.
+#: The part of an option's text that is only for Python.
 _PYTHON_ONLY = re.compile(r",? or a (callable|function)\b[^;.]*")
 
-#: Where the values of client flags are kept while a command line is read.
+#: The key of the values of client flags while a command line is read.
 _META = "gnsq_like.client_flags"
 
 

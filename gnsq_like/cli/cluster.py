@@ -1,6 +1,6 @@
-"""``gnsq-like cluster``: daemons on this machine, and what they hold, a line a second.
+"""``gnsq-like cluster``: daemons on this machine, and a line of their counts each second.
 
-What needs gevent is imported when the run begins: ``--help`` loads none of it.
+gevent is imported when the run begins: ``--help`` does not load it.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _listed(addresses: list[str]) -> str:
 
 
 def _watch(cluster: ClusterProcesses, lost: list[DaemonProcess]) -> None:
-    """Print what changes, until no nsqd is left. May switch.
+    """Print the counts when they change, until no nsqd is left. May switch.
 
     :param lost: daemons that ended by themselves are added
     """

@@ -31,7 +31,7 @@ class ClusterProcesses:
 
     :param nsqds: how many nsqds; the node id of each is its number, because ids of different nsqds must differ
     :param lookupds: how many nsqlookupds
-    :param nsqd_port: TCP port of the first nsqd, whose HTTP port is the next; then follow the others'. 0: free ports
+    :param nsqd_port: TCP port of the first nsqd; its HTTP port and the ports of the others follow. 0: free ports
     :param lookupd_port: the same for nsqlookupds
     :param data_path: directory in which each nsqd has one of its own; empty: all messages are in memory
     :param nsqd_flags: further arguments of each nsqd
@@ -81,7 +81,7 @@ class ClusterProcesses:
     def create_channels(self, topic: str, *channels: str) -> None:
         """Make a topic and channels on all nsqds, and wait until the nsqlookupds name all of them for it. May switch.
 
-        :raises DaemonFailed: they do not
+        :raises DaemonFailed: not all of them do in time
         """
         with Daemons([nsqd.http_address for nsqd in self.nsqds]) as daemons:
             for channel in channels:

@@ -1,4 +1,4 @@
-"""What the commands that change a cluster share: the question before they destroy something, and their last line."""
+"""Shared by the commands that change a cluster: the confirmation before a deletion, and the last line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def report(change: Change, done: str) -> None:
-    """Say what was done, and by how many daemons; the process ends with status 1 if one failed.
+    """Print the change and the number of daemons that made it; exit with status 1 if one failed.
 
     :param done: such as "topic clicks: paused"
     """

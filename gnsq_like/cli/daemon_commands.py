@@ -51,7 +51,7 @@ WITHOUT_EFFECT = frozenset(
         "statsd_exclude_ephemeral",
     }
 )
-#: Where a context keeps the names of what was ignored.
+#: The key in a context for the names of ignored options.
 _IGNORED = "gnsq_like.ignored"
 
 
@@ -153,7 +153,7 @@ def _note_ignored(context: click.Context, names: Iterable[str]) -> None:
 class DaemonCommand(click.Command):
     """A command whose flags may be written with one dash, as in Go; --no-X is --X=false.
 
-    Empty arguments, those of variables that are not set, are left out; what was ignored is one line on stderr.
+    Empty arguments, of variables that are not set, are left out; ignored options are named in one line on stderr.
     """
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -1,4 +1,4 @@
-"""Flags for the addresses of daemons, and for how they are asked over HTTP: timeouts and TLS."""
+"""Flags for the addresses of daemons, and for HTTP requests to them: timeouts and TLS."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HTTP = {
     "cert_file": "tls_cert",
     "key_file": "tls_key",
 }
-#: Where an address may come from; the first of them that has one decides.
+#: The sources of an address; the first that has one counts.
 _SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 
 
@@ -45,7 +45,7 @@ def address_option(name: str, text: str, *, short: bool = True) -> Decorator:
 
 
 def chosen(ctx: click.Context, given: Mapping[str, tuple[str, ...]], *, prefer: str) -> dict[str, tuple[str, ...]]:
-    """The addresses of one kind: those of the first source; of two kinds from there, the preferred one.
+    """The addresses of one kind, from the first source that has any; if it has both kinds, the preferred one.
 
     :param given: addresses by parameter
     :param prefer: "" for both

@@ -87,7 +87,7 @@ class DemoLayout(Layout[DemoSnapshot]):
         table.add_column(no_wrap=True)
         if has_bars:
             table.add_column(ratio=1)
-        # Of one width from beginning to end, or the bars would jump.
+        # A constant width, or the bars would jump.
         for least in (len(f"{snapshot.messages:,}"), 6, 9, 7, 8):
             table.add_column(justify="right", no_wrap=True, min_width=least)
         headings = ["", *([""] if has_bars else []), "messages", "msgs/s", "in flight", "waiting", "requeued"]
@@ -193,8 +193,8 @@ class Channel:
 class Demo:
     """One run. Next: :meth:`run`.
 
-    :param view: shows how far it is
-    :param admin_port: where an admin shows the daemons; None for none
+    :param view: shows the progress
+    :param admin_port: the port of an admin for the daemons; None for none
     """
 
     def __init__(self, plan: DemoPlan, view: View[DemoSnapshot], admin_port: int | None = None) -> None:
@@ -297,7 +297,7 @@ class Demo:
     # -- the end --------------------------------------------------------------------------------------
 
     def _ask_until_all_is_over(self) -> None:
-        """Greenlet: ask the nsqds for their counts until these are 0, or nothing has changed for too long."""
+        """Greenlet: poll the counts of the nsqds until they are 0, or have not changed for too long."""
         progress: tuple[int, ...] = ()
         moved_at = time.monotonic()
         try:
@@ -387,7 +387,7 @@ class Demo:
 
 
 class _Rate:
-    """The rate at which a count grows: over the last moments; at the end, over all the time in which it grew."""
+    """The rate at which a count grows: over the last seconds; at the end, over the whole time in which it grew."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque([(0.0, 0)])

@@ -1,4 +1,4 @@
-"""``gnsq-like dlq``: lists, shows, replays and drops what a topic of dead letters holds."""
+"""``gnsq-like dlq``: lists, shows, replays and drops the messages of a dead-letter topic."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ HEADINGS = ("ID", "FROM", "ATTEMPTS", "GIVEN UP", "BYTES", "NSQD", "REASON")
 DISPENSABLE = ("NSQD", "BYTES", "GIVEN UP", "ATTEMPTS")
 #: Characters of a reason in a table; --json has all of them.
 _REASON_LENGTH = 40
-#: Characters that may do something to a terminal.
+#: Characters that may control a terminal.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @click.group("dlq", short_help="List, show, replay and drop dead letters.")
 def dlq() -> None:
-    """List, show, replay and drop what a topic of dead letters holds.
+    """List, show, replay and drop the messages of a dead-letter topic.
 
-    Letters are taken in flight, and given back if they are neither replayed nor dropped. An ID is that of a message in
-    this topic, as "list" shows it; NSQD/ID is one of several that have the same.
+    Letters are taken in flight, and given back unless they are replayed or dropped. An ID is that of a message in this
+    topic, as "list" shows it; NSQD/ID tells equal ids of several nsqds apart.
     """
 
 
@@ -49,7 +49,7 @@ Opened = Callable[[int | None], AbstractContextManager["DeadLetterQueue"]]
 
 
 def _reads(function: Function) -> Function:
-    """A decorator: what all commands have in common. The function gets the topic, and ``opened``."""
+    """A decorator: the options that all commands share. The function gets the topic, and ``opened``."""
 
     @functools.wraps(function)
     def command(
@@ -126,8 +126,8 @@ def show_letters(topic: str, ids: tuple[str, ...], as_json: bool, **arguments: A
 def replay_letters(topic: str, destination: str | None, **arguments: Any) -> None:
     """Publish dead letters again, to the topics that they came from.
 
-    A letter is finished when nsqd has confirmed the message. One that cannot be published stays, and the exit status is
-    1. Channels of that topic other than the one that gave it up get it, too.
+    A letter is finished when nsqd has confirmed the message. If it cannot be published, it stays, and the exit status
+    is 1. All channels of the original topic get the message, not only the one that gave it up.
     """
     from gnsq_like.cluster.operations import check_name
 
@@ -202,7 +202,7 @@ def _change(
     opened: Opened,
     matching: re.Pattern[str] | None,
 ) -> None:
-    """Replay or drop; prints how many, also if a signal comes."""
+    """Replay or drop; prints the number, also after a signal."""
     from gnsq_like.errors import NSQError
     from gnsq_like.tools.dead_letters import name_of
 
@@ -247,7 +247,7 @@ def _warn_of_unread(queue: DeadLetterQueue) -> None:
 
 
 class _Wanted:
-    """Which letters the user has asked for."""
+    """The letters that the user has asked for."""
 
     def __init__(self, ids: tuple[str, ...], matching: re.Pattern[str] | None) -> None:
         self._missing = set(ids)
@@ -314,5 +314,5 @@ def _time(nanoseconds: int) -> str:
 
 
 def _shown(text: str) -> str:
-    """Text that does nothing to a terminal."""
+    """Text without characters that control a terminal."""
     return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -1,6 +1,6 @@
-"""How commands end: their exit statuses, signals in those that run greenlets, and a stdout that fails.
+"""The end of commands: exit statuses, signals in commands that run greenlets, and a stdout that fails.
 
-gevent is imported when something runs: ``--help`` does not load it.
+gevent is imported when a command runs: ``--help`` does not load it.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def _until_signals(run: Callable[[Event], T], *, throw_at: int, on_hup: Callable
         greenlet.join()
     if outcome:
         return outcome[0]
-    # Interrupted before it began, it has no outcome.
+    # If it was interrupted before it began, it has no result.
     raise errors[0] if errors else Interrupted(signals[-1])
 
 
 def result_of(work: Callable[[], T]) -> T:
-    """What ``work`` returns, called in a greenlet; SIGINT or SIGTERM ends the process with status 130 meanwhile."""
+    """Call ``work`` in a greenlet, and return its result; SIGINT or SIGTERM ends the process with status 130."""
     with interrupted_is(INTERRUPTED_STATUS):
         return _until_signals(lambda stop: work(), throw_at=1)
 
@@ -105,7 +105,7 @@ def run_service(run: Callable[[Event], object], *, on_hup: Callable[[], object] 
 
 
 class StdoutFailed(OSError):
-    """What is printed cannot be written: the disk is full, for example."""
+    """stdout cannot be written, for instance because the disk is full."""
 
 
 class _Stdout(io.FileIO):
@@ -118,7 +118,7 @@ class _Stdout(io.FileIO):
 
 @contextmanager
 def checked_stdout() -> Iterator[None]:
-    """Within this, printing raises StdoutFailed where it raises OSError elsewhere; so does what is still buffered."""
+    """Within this, printing raises StdoutFailed instead of OSError, and so does the final flush."""
     stdout = sys.stdout
     if not isinstance(stdout, io.TextIOWrapper):  # closed, or somebody's own
         yield
@@ -142,7 +142,7 @@ def checked_stdout() -> Iterator[None]:
 
 
 def discard_stdout(descriptor: int = 1) -> None:
-    """After a failure: what is buffered goes nowhere, because it would be written again at exit, and fail again."""
+    """Drop the buffer after a failure: it would be written again at exit, and fail again."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, descriptor)
     os.close(null)

@@ -34,7 +34,7 @@ class OneLineFormatter(NSQFormatter):
 
 
 def log_to_stderr(level: str, prefix: str, *, with_tracebacks: bool = True) -> None:
-    """Write what gnsq_like logs to stderr, from ``level`` on."""
+    """Write gnsq_like's log to stderr, from ``level`` on."""
     handler = logging.StreamHandler()
     handler.setFormatter(NSQFormatter(prefix) if with_tracebacks else OneLineFormatter(prefix))
     log = logging.getLogger("gnsq_like")

@@ -97,10 +97,10 @@ def lookup(daemons: Daemons, topic: str, as_json: bool, verbose: bool) -> None:
 @json_switch
 @asks_each
 def ping(daemons: Daemons, as_json: bool, verbose: bool) -> None:
-    """Ask the daemons of a cluster whether they are well.
+    """Check whether the daemons of a cluster are healthy.
 
-    The given ones, and the nsqds that the nsqlookupds know. An nsqd that cannot write to its disk answers, and is not
-    well. The exit status is 1 if one of them is not well.
+    This asks the given daemons, and the nsqds that the nsqlookupds know. An nsqd that cannot write to its disk answers,
+    but is not healthy. The exit status is 1 if a daemon is not healthy.
     """
     from gnsq_like.cluster.daemons import ping
 
@@ -143,11 +143,11 @@ def _node(ctx: click.Context, param: click.Parameter, name: str) -> str:
 @yes_switch
 @asks_cluster
 def tombstone_node(daemons: Daemons, node: str, topic: str, yes: bool, verbose: bool) -> None:
-    """Take a topic off an nsqd.
+    """Remove a topic from an nsqd.
 
     nsqlookupds stop naming the nsqd to the topic's consumers for 45 seconds (--tombstone-lifetime there), and the
-    nsqd deletes the topic with its channels and all their messages. A producer that still publishes there makes the
-    topic anew. NODE is the host:port of the nsqd's HTTP API, as "nodes" lists it.
+    nsqd deletes the topic with its channels and all their messages. A producer that still publishes there creates the
+    topic again. NODE is the host:port of the nsqd's HTTP API, as "nodes" lists it.
     """
     from gnsq_like.cluster.operations import tombstone
 

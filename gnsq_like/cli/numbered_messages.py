@@ -34,7 +34,7 @@ def number_of(body: bytes) -> int:
 
 
 class Tally:
-    """Which of the numbers from 0 to ``size`` - 1 were counted, and how often."""
+    """How often each of the numbers from 0 to ``size`` - 1 was counted."""
 
     def __init__(self, size: int) -> None:
         #: How often each number was counted; 2 also stands for more.

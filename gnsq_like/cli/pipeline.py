@@ -1,6 +1,6 @@
 """``gnsq-like pipeline``: the commands, their exit statuses and their signals.
 
-Spark is imported when something runs: ``--help`` loads neither it nor gevent.
+Spark and gevent are imported when a command runs: ``--help`` loads neither.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gnsq_like.errors import UsageError
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline import Replayed, Snapshot
 
-#: Modules that the commands need besides those of [cli].
+#: Modules that the commands need in addition to those of [cli].
 _NEEDED = {"pyspark", "pyarrow", "py4j"}
 
 #: The exit status of a run that has written everything and passed a limit.

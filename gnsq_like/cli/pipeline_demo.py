@@ -30,7 +30,7 @@ from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pip
 TOPIC, CHANNEL, DEAD = "clicks", "table", "clicks.dead"
 SCHEMA = "number BIGINT NOT NULL, user STRING NOT NULL, page STRING, at DOUBLE, ms INT"
 
-#: One of this many clicks is not JSON, lacks its user, or is deferred.
+#: One in this many clicks is not JSON, lacks its user, or is deferred.
 _BROKEN_EVERY, _NO_USER_EVERY, _DEFERRED_EVERY = 2000, 3000, 500
 #: Seconds for which those are deferred.
 _DEFER = 5.0

@@ -60,9 +60,9 @@ def pub(verbose: bool, quiet: bool, **arguments: Any) -> None:
     gnsq-like pub clicks '{"page": "/"}' -d 127.0.0.1
     gnsq-like pub clicks -d 127.0.0.1 < clicks.jsonl
 
-    Each line is a message; empty ones are left out. A terminal shows the progress. If a message cannot be published,
-    those before it have been, and the command ends with status 1. SIGINT and SIGTERM end the reading; what was read is
-    published, and the status is 130.
+    Each line is a message; empty lines are skipped. On a terminal, a bar shows the progress. If a message cannot be
+    published, those before it have been, and the command ends with status 1. After SIGINT or SIGTERM, the lines already
+    read are published, and the status is 130.
     """
     if not arguments["topic"] and not arguments["topic_field"]:
         raise click.UsageError("--topic or --topic-field required")

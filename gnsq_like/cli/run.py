@@ -68,9 +68,8 @@ def run(
     gnsq-like run shop.readers:archive           one, or a list of them
     gnsq-like run "shop.readers:make_readers()"  those that a function returns
 
-    A Reader's max_in_flight is dealt out over the processes. A process that dies is replaced, after a delay if it
-    happens again and again. Handlers run in greenlets, and must not block without --patch, unless their Reader has
-    spawn="thread".
+    A Reader's max_in_flight is divided among the processes. A process that dies is replaced, after a delay if it dies
+    repeatedly. Handlers run in greenlets, and must not block without --patch, unless their Reader has spawn="thread".
 
     \b
     Signals:

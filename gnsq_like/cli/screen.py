@@ -17,7 +17,7 @@ import click
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-#: Lines that are shown again on a screen that had to be cleared.
+#: Lines that are shown again after the screen had to be cleared.
 _LINES_KEPT = 20
 
 
@@ -44,7 +44,7 @@ class Layout(ABC, Generic[S]):
 
     @abstractmethod
     def line(self, snapshot: S) -> str:
-        """In words, without the time; empty for nothing to say."""
+        """The snapshot as a line, without the time; empty for no line."""
 
     @abstractmethod
     def table(self, snapshot: S, width: int, height: int) -> RenderableType:
@@ -52,7 +52,7 @@ class Layout(ABC, Generic[S]):
 
 
 class View(Generic[S]):
-    """Shows nothing: the base of the others, and ``--quiet``."""
+    """Shows nothing; the base of the other views, and the view for ``--quiet``."""
 
     def say(self, line: str) -> None:
         """Show a line that stays."""
@@ -114,7 +114,7 @@ class LineView(View[S]):
 
 
 class LiveView(View[S]):
-    """A table that is drawn again and again in its place, from the first update on."""
+    """A table that is redrawn in its place, from the first update on."""
 
     def __init__(self, layout: Layout[S], console: Console) -> None:
         self._layout = layout
@@ -122,7 +122,7 @@ class LiveView(View[S]):
         self._live = self._new_live()
         #: Columns at the last update.
         self._width = console.width
-        #: The last lines that were said, and whether the terminal may break them.
+        #: The last lines shown by ``say``, and whether the terminal may wrap them.
         self._said: deque[tuple[str, bool]] = deque(maxlen=_LINES_KEPT)
 
     def _new_live(self) -> Live:
@@ -148,8 +148,8 @@ class LiveView(View[S]):
         self._live.update(self._layout.table(snapshot, width, self._console.height), refresh=True)
 
     def _clear(self) -> None:
-        """Begin with an empty screen: some terminals break the table's lines in two where they become narrower, and
-        it is not known which, so fragments would stay."""
+        """Clear the screen: some terminals wrap the lines of the table when they become narrower, so fragments would
+        stay."""
         self._live.transient = True
         self._live.stop()
         self._live = self._new_live()

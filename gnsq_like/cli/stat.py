@@ -30,7 +30,7 @@ _GROUPS = {
     "depth": {"total": 7, "mem": 7, "disk": 7, "inflt": 5, "def": 5},
     "metadata": {"req": 7, "t-o": 7, "msgs": 12, "clients": 7},
 }
-#: What a terminal that is too narrow does without, from the first on.
+#: The columns to drop on a narrow terminal, in this order.
 _DISPENSABLE = ("mem", "disk", "t-o", "req", "def")
 
 
@@ -52,10 +52,11 @@ def stat(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Show the rates and counts of a channel, again and again.
+    """Show the rates and counts of a channel repeatedly.
 
-    They are sums over all nsqds. INGRESS are messages a second that came into the channel, EGRESS those that were
-    delivered from it, also again. An nsqd that does not answer is a warning, and missing in the sums.
+    They are totals of all nsqds. INGRESS is the number of messages per second that entered the channel, EGRESS the
+    number of deliveries, redeliveries included. An nsqd that does not answer causes a warning, and is missing in the
+    totals.
     """
     from gnsq_like.cluster.counting import report_once, reports
     from gnsq_like.cluster.operations import check_name

@@ -52,7 +52,7 @@ def table_lines(
     """A table: its headings and its rows.
 
     :param width: columns of the terminal; None for any
-    :param dispensable: the headings that a table wider than that does without, from the first on
+    :param dispensable: the headings of columns to drop if the table is wider, in this order
     """
     found = [*rows]
     texts = [[printable(_text(cell)) for cell in row] for row in found]

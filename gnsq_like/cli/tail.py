@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gnsq_like import Message
 
 
-#: What is known of a message; as text, bytes that are not UTF-8 are surrogates.
+#: The fields of a message; as text, bytes that are not UTF-8 are surrogates.
 FIELDS: dict[str, Callable[[Message], Any]] = {
     "topic": lambda message: message.topic,
     "channel": lambda message: message.channel,
@@ -90,10 +90,10 @@ def tail(
     reading: dict[str, Any],
     **arguments: Any,
 ) -> None:
-    """Show the messages of topics as they come.
+    """Show the messages of topics as they arrive.
 
-    Without --channel they come through an ephemeral channel, so that no other consumer loses any. Messages are finished
-    when they have been written; those that were not go back to their channel.
+    Without --channel, an ephemeral channel is used, so that no other consumer loses messages. Messages are finished
+    when they have been written; the others go back to their channel.
     """
     if not topics:
         raise click.UsageError("--topic required")
@@ -128,7 +128,7 @@ def in_format(template: str, *, raw: bool = True) -> Callable[[Message], str]:
     """A function that formats messages.
 
     :param template: has names of :data:`FIELDS`
-    :param raw: whether messages are shown as they are; otherwise, nothing in them controls a terminal
+    :param raw: whether messages are shown unchanged; otherwise, control characters are replaced
     """
     fields = [(name, FIELDS[name]) for name in _names(template)]
 

@@ -56,8 +56,8 @@ def to_file(
 ) -> None:
     """Write topics into files, a line for each message.
 
-    A message is finished after its line was synced to disk. Without --topic, all topics that the nsqlookupds know and
-    that match --topic-pattern are written, new ones as they appear. SIGHUP closes the files.
+    A message is finished after its line is synced to disk. Without --topic, all topics that the nsqlookupds know and
+    that match --topic-pattern are written, including those that appear later. SIGHUP closes the files.
     """
     if not topics and topic_pattern is None:
         raise click.UsageError("--topic or --topic-pattern required")

@@ -55,8 +55,8 @@ def to_nsq(
 ) -> None:
     """Copy the messages of topics to other nsqds.
 
-    Each message goes to one of the destinations, and is finished after that has confirmed it. Messages that are left
-    out by the JSON options are finished.
+    Each message goes to one of the destinations, and is finished when that has confirmed it. Messages that the JSON
+    options exclude are finished.
     """
     if not topics:
         raise click.UsageError("--topic required")

@@ -1,6 +1,7 @@
 """The command of a tool: reads its arguments as Go's utilities do, and fails with one line.
 
-``-topic=x``, ``--gzip`` and ``--gzip=false`` are taken, so that a unit file of NSQ's utilities changes one word.
+``-topic=x``, ``--gzip`` and ``--gzip=false`` are accepted, so a unit file for NSQ's utilities needs only one changed
+word.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _show_traceback(ctx: click.Context) -> None:
-    """Print that of the current exception, if the user wants to see it."""
+    """Print the traceback of the current exception, with ``--verbose``."""
     if ctx.params.get("verbose"):
         import traceback
 
@@ -101,7 +102,7 @@ def _show_traceback(ctx: click.Context) -> None:
 
 
 def _is_short(name: str, known: Container[str]) -> bool:
-    """Whether click is right about a word with one dash: one flag with its number, or several without values."""
+    """Whether click reads a word with one dash correctly: one flag with its number, or several without values."""
     return (name[:2] in known and name[2:].isdigit()) or all(f"-{letter}" in known for letter in name[1:])
 
 
@@ -110,7 +111,7 @@ def _words(params: list[click.Parameter]) -> list[ToolOption]:
 
 
 def as_click_wants(args: list[str], params: list[click.Parameter]) -> list[str]:
-    """The arguments with two dashes where one stands before a whole word, and a value for each switch.
+    """The arguments with two dashes before each long flag, and a value for each switch.
 
     Words become the values of the options that take them, unless those are given by their flags: "tail clicks".
     """

@@ -1,7 +1,7 @@
 """The TOML file of ``--config``: its values become the defaults of a tool's options.
 
-Names are those of the flags, with ``_`` or ``-``. Those at the top are for all tools, those of a table for the tool of
-that name, with all of its commands if it has several::
+Names are those of the flags, with ``_`` or ``-``. Values at the top apply to all tools, those of a table to the tool of
+that name with all of its commands::
 
     lookupd_http_address = ["10.0.0.1:4161", "10.0.0.2:4161"]
 
@@ -23,7 +23,7 @@ from gnsq_like.cli.daemon_flags import http_options
 from gnsq_like.cli.tool_options import ToolOption
 from gnsq_like.errors import did_you_mean
 
-#: Names at the top of a file that a tool may not have; others that it does not have are errors.
+#: Names at the top of a file that are ignored by tools without such an option; other unknown names are errors.
 COMMON_NAMES = frozenset(
     {
         "topic",

@@ -22,7 +22,7 @@ Function = Callable[..., object]
 
 
 class Decorator(Protocol):
-    """Adds an option to a function, which stays what it is."""
+    """Adds an option to a function, which is returned unchanged."""
 
     def __call__(self, function: _F, /) -> _F: ...
 
@@ -41,7 +41,7 @@ def bare_unit(param: click.Parameter | None, ctx: click.Context | None) -> str:
 
 
 class _Kind(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.3
-    """A kind of options of our own."""
+    """The base of our own types of options."""
 
 
 class Duration(_Kind):
@@ -163,7 +163,7 @@ def unescaped(text: str) -> str:
 
 
 def printable(text: str, kept: str = "") -> str:
-    """A text that does nothing to a terminal: "?" in the place of control characters.
+    """A text with "?" in place of the characters that control a terminal.
 
     :param kept: those that stay
     """

@@ -79,7 +79,8 @@ def _channel_row(count: ChannelFigures) -> list[str | int]:
 def list_topics(daemons: Daemons, as_json: bool, verbose: bool) -> None:
     """List all topics.
 
-    DEPTH is of messages that no channel has been given yet; BACKLOG is the depth of all channels together.
+    DEPTH is the number of messages in the topic itself, which no channel has yet; BACKLOG is the sum of the depths of
+    all channels.
     """
     from gnsq_like.cluster.counting import count_all
 
@@ -105,7 +106,7 @@ def list_topics(daemons: Daemons, as_json: bool, verbose: bool) -> None:
 
 
 def _counted(daemons: Daemons, topic: str) -> TopicFigures:
-    """The sums of a topic, after warnings of what could not be asked."""
+    """The sums of a topic; warns about daemons that could not be asked."""
     from gnsq_like.cluster.counting import count_topic
 
     count = result_of(lambda: count_topic(daemons, topic))
@@ -214,7 +215,7 @@ def show_channel(daemons: Daemons, topic: str, channel: str, as_json: bool, verb
 
 # -- changes ---------------------------------------------------------------------------------------
 
-#: What may be done: its help, and the question before what destroys something.
+#: The changes: the help of each, and the question before those that destroy something.
 _TOPIC_CHANGES = {
     "create": (
         """Create a topic.
@@ -276,7 +277,7 @@ def _add_change(group: click.Group, action: str, text: str, question: str, *name
 
 
 def _size_of(daemons: Daemons, topic: str, channel: str | None) -> str:
-    """What a topic or channel has, for the question; nothing where no nsqd has the channel, or none answers."""
+    """The contents of a topic or channel, for the confirmation; empty if no nsqd has the channel, or none answers."""
     from gnsq_like.cluster.counting import count_topic
     from gnsq_like.cluster.rounds import Unreachable
 

@@ -1,1 +1,1 @@
-"""A cluster's daemons, asked and changed side by side over HTTP: who answered, their sums, and who acted."""
+"""A cluster's daemons over HTTP: asked in parallel, summed, and changed."""

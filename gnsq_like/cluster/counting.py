@@ -1,4 +1,4 @@
-"""Topics and channels as nsqds count them, their sums over all nsqds, and their rates. What asks may switch."""
+"""Counts of topics and channels, summed over all nsqds, and their rates. Functions that ask daemons may switch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gnsq_like.errors import NSQError
 
 @dataclass
 class Counts:
-    """What was counted."""
+    """Counts of topics, and the daemons that gave none."""
 
     #: Sums of all nsqds, by name and in that order, as are their channels.
     topics: dict[str, TopicFigures]
@@ -133,7 +133,7 @@ class Report:
     #: Seconds since the epoch.
     time: float
     count: ChannelFigures
-    #: Messages a second since the report before, into the channel, and delivered from it; None where there is none.
+    #: Messages a second into the channel and delivered from it, since the previous report; None before the second one.
     ingress: float | None = None
     egress: float | None = None
     #: Daemons that gave no usable answer; their messages are missing.
@@ -151,14 +151,14 @@ def report_once(daemons: Daemons, topic: str, channel: str) -> Report:
 
 
 def reports(daemons: Daemons, topic: str, channel: str, interval: float) -> Iterator[Report | Unreachable]:
-    """A report after each interval, for ever; an Unreachable for one in which no daemon answered. May switch.
+    """A report after each interval, for ever; an Unreachable in its place if no daemon answered. May switch.
 
     :param interval: seconds
     :raises NotFound: there is no such topic or channel, or no longer
     :raises Unreachable: no daemon answers at the start
     """
     due = time.monotonic()
-    # Those that did not answer may be back at the next report: a rate is that since their last answer.
+    # An nsqd that does not answer may be back at the next report, which then has its rate since its last answer.
     last: dict[str, tuple[float, ChannelFigures]] = {}
     renew_rates(last, due, report_once(daemons, topic, channel).count.by_node)
     while True:
@@ -181,7 +181,7 @@ def renew_rates(
 
     An nsqd that was restarted counts from 0 again: its rate is left out once.
 
-    :param last: when each nsqd answered before, and what; renewed here
+    :param last: the time and counts of the previous answer of each nsqd; updated here
     """
     ingress: float | None = None
     egress = 0.0
@@ -191,7 +191,7 @@ def renew_rates(
         came = count.message_count - before.message_count
         if now > then and came >= 0:
             ingress = (ingress or 0.0) + came / (now - then)
-            # All that came or came back, less what waits now. nsqd does not count in one moment.
+            # Messages that arrived or returned, less those that wait now. nsqd does not read all counts at one moment.
             left = came + _returned(count) - _returned(before) - (_waiting(count) - _waiting(before))
             egress += max(0, left) / (now - then)
     return ingress, None if ingress is None else egress

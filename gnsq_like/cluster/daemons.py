@@ -1,4 +1,4 @@
-"""The HTTP APIs of a cluster's daemons: all that these nsqlookupds know, or these nsqds, asked at once."""
+"""The HTTP APIs of a cluster's daemons, asked in parallel: all nsqds that nsqlookupds know, or a fixed list."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass
 class Found:
-    """A topic as nsqlookupds know it."""
+    """The nsqlookupds' answers about a topic."""
 
     channels: list[str]
     #: The nsqds that have it; without those tombstoned for it.
@@ -34,10 +34,10 @@ class Found:
 
 
 class Daemons:
-    """Which daemons to ask, and how. Every method that asks may switch, and takes the seconds that a round may last.
+    """The daemons of a cluster, and how to ask them. Methods that ask may switch; ``timeout`` is for the whole round.
 
     :param nsqd_http_addresses: of nsqds, with credentials if they need some; kept here without them
-    :param lookupd_http_addresses: of nsqlookupds, likewise; if there are any, they say which nsqds there are
+    :param lookupd_http_addresses: of nsqlookupds, likewise; if there are any, the nsqds are those that they list
     :param options: keyword arguments of each client; see :class:`gnsq_like.NsqdHTTPClient`
     :param lookupd_options: those of nsqlookupds' clients that differ
     :ivar timeout: seconds that a round may last, unless its caller says otherwise
@@ -90,7 +90,7 @@ class Daemons:
     # -- which nsqds there are ------------------------------------------------------------------------
 
     def nodes(self, timeout: float | None = None) -> Round[Node]:
-        """All nsqds, by their HTTP addresses; the failures are those of what was asked for them.
+        """All nsqds, by their HTTP addresses; the failures are of the daemons that were asked for them.
 
         :raises Unreachable: none of the given daemons answers
         """
@@ -124,7 +124,7 @@ class Daemons:
     def nodes_of(self, topic: str, timeout: float | None = None) -> Round[Node]:
         """The nsqds that have a topic, by their HTTP addresses.
 
-        :raises NotFound: nobody knows the topic; it may be known where no nsqd has it
+        :raises NotFound: no daemon knows the topic; an nsqlookupd may know a topic that no nsqd has
         :raises Unreachable: none of the given daemons answers
         """
         if self.lookupd_http_addresses:
@@ -160,14 +160,14 @@ def check_node(node: str) -> str:
 
 @dataclass
 class Pong:
-    """What came of asking one daemon."""
+    """One daemon's answer to a ping."""
 
     kind: str  #: "nsqlookupd" or "nsqd"
     http_address: str
     #: Of its answer to /ping; None if there was none.
     seconds: float | None = None
     version: str = ""
-    #: Why it is not well; empty if it is.
+    #: Why it is not healthy; empty if it is.
     problem: str = ""
 
 

@@ -1,6 +1,6 @@
-"""Topics and channels as nsqds report them in /stats, and their sums: for the commands and for the admin.
+"""Topics and channels from /stats of nsqds, and their sums; for the commands and the admin.
 
-The sums are nsqadmin's, but for two of its faults: it adds the other nodes' channels to the first node's own, and the
+The sums are nsqadmin's without two of its faults: it adds the other nodes' channels to the first node's own, and the
 "min" of a latency is mostly that of the last node.
 """
 
@@ -75,7 +75,7 @@ class Latency:
         }
 
 
-#: Of what a node does not measure. The sums of nodes are not this one.
+#: For a node that measures none. Sums of nodes are other objects.
 _NONE = Latency()
 
 
@@ -253,7 +253,7 @@ def of_node(
 ) -> Iterator[TopicFigures]:
     """The topics, with their channels and clients, as those of a node.
 
-    :param of_client: what each client's record says of the node
+    :param of_client: the fields about the node in each client's record
     """
     for topic in topics:
         topic.node, topic.hostname = address, hostname

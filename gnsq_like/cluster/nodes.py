@@ -31,17 +31,17 @@ class Node:
     is_out_of_date: bool = False
     topology_zone: str = ""
     topology_region: str = ""
-    #: The address that it was asked at, if that is its name: its broadcast address may be one for others only.
+    #: The address that it was asked at, if that is its name: its broadcast address may be unreachable from here.
     reached_at: str = ""
 
     @property
     def address(self) -> str:
-        """Where its HTTP API is: its name for all commands, and in the admin's API and pages."""
+        """The address of its HTTP API, which is its name in commands, and in the admin's API and pages."""
         return self.reached_at or join_host_port(_bare(self.broadcast_address), self.http_port)
 
     @property
     def tcp_address(self) -> str:
-        """Where Readers and Producers connect."""
+        """The address to which Readers and Producers connect."""
         host = _host_and_port(self.reached_at)[0] if self.reached_at else _bare(self.broadcast_address)
         return join_host_port(host, self.tcp_port)
 
@@ -57,7 +57,7 @@ class Node:
 
     @property
     def of_client(self) -> dict[str, str]:
-        """What a client's record says of its node."""
+        """The fields about the node in a client's record."""
         zone, region = self.topology_zone, self.topology_region
         return {"node": self.address, "node_topology_region": region, "node_topology_zone": zone}
 
@@ -165,7 +165,7 @@ def mark_outdated(nodes: Iterable[Node]) -> None:
 
 
 def version_key(version: str) -> tuple[int, int, int, bool, str]:
-    """For comparing versions; what is no version is the lowest."""
+    """A key for comparing versions; a malformed version is the lowest."""
     parts = _VERSION.fullmatch(version)
     if parts is None:
         return 0, 0, 0, True, ""

@@ -1,4 +1,4 @@
-"""What an operator changes in a cluster: topics and channels, on all daemons that have them. Each may switch.
+"""Changes of topics and channels by an operator, on all daemons that have them. Each may switch.
 
 A topic or channel is deleted from nsqlookupds first, so that no Reader finds it again meanwhile, as nsqadmin does.
 """
@@ -22,27 +22,27 @@ CHANGES: dict[str, tuple[Callable[[NsqdHTTPClient, str], None], Callable[[NsqdHT
     "unpause": (NsqdHTTPClient.unpause_topic, NsqdHTTPClient.unpause_channel),
     "empty": (NsqdHTTPClient.empty_topic, NsqdHTTPClient.empty_channel),
 }
-#: What has become of a topic or channel, by what may be done to it.
+#: The past participle of each action, for messages.
 DONE = {"create": "created", "delete": "deleted", "empty": "emptied", "pause": "paused", "unpause": "unpaused"}
 
 
 @dataclass
 class Change:
-    """Who carried out a change."""
+    """The daemons that carried out a change, and the errors of the others."""
 
     nsqds: Round[None]
     lookupds: Round[None] = field(default_factory=Round)
-    #: The error of each daemon that did not; those that had nothing to change are left out.
+    #: The error of each other daemon; those that had nothing to change are left out.
     failures: list[NSQError] = field(default_factory=list)
 
     @property
     def done(self) -> int:
-        """How many daemons did."""
+        """The number of daemons that carried it out."""
         return len(self.nsqds.answers) + len(self.lookupds.answers)
 
     @property
     def places(self) -> str:
-        """By how many daemons it was done, as "1 of 2 nsqds and 1 nsqlookupd"; empty if by none."""
+        """The daemons that carried it out, as "1 of 2 nsqds and 1 nsqlookupd"; empty if none did."""
         kinds = [(self.nsqds, "nsqd"), (self.lookupds, "nsqlookupd")]
         return " and ".join(_share(each, kind) for each, kind in kinds if each.answers)
 
@@ -90,10 +90,10 @@ def delete_at(client: NsqdHTTPClient | LookupdClient, topic: str, channel: str |
 
 
 def operate(daemons: Daemons, action: str, topic: str, channel: str | None = None) -> Change:
-    """Do one of the things of DONE, wherever the topic or channel is.
+    """Carry out an action of DONE on all daemons that have the topic or channel.
 
     :raises NotFound: nobody knows the topic
-    :raises Unreachable: none of those answers that say where it is
+    :raises Unreachable: no daemon answers that knows where it is
     """
     if action == "create":
         return _create(daemons, topic, channel)
@@ -155,10 +155,10 @@ def tombstone(daemons: Daemons, node: str, topic: str) -> Change:
 def _change_of(
     what: str, nsqds: Round[None], lookupds: Round[None] | None = None, earlier: Mapping[str, NSQError] = _NONE
 ) -> Change:
-    """What came of it.
+    """The result of a round.
 
-    :param what: is not there if nobody had anything to change
-    :param earlier: errors of daemons that were asked where it is
+    :param what: the missing topic or channel, for the error if no daemon had anything to change
+    :param earlier: errors of daemons that were asked for its location
     """
     lookupds = lookupds or Round()
     # An nsqlookupd that did not answer the first time is one failure, not two.

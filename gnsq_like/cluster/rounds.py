@@ -1,4 +1,4 @@
-"""One round: the same question to many daemons at once, with one deadline for all.
+"""One round: the same request to many daemons at once, with one deadline for all.
 
 A daemon that does not answer costs the round its deadline once. Afterwards it is asked with a short timeout until it
 answers again, so that pages do not wait for it.
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class NoAnswer(NSQError):
-    """No daemon has given what it was asked for.
+    """No daemon gave a usable answer.
 
     :ivar kind: "nsqd" or "nsqlookupd": those that were asked
     """
@@ -71,7 +71,7 @@ class NotFound(NoAnswer):
 
 @dataclass
 class Round(Generic[_T]):
-    """What came of one round."""
+    """The results of one round."""
 
     #: By address, in the order in which they were asked.
     answers: dict[str, _T] = field(default_factory=dict)
@@ -83,10 +83,10 @@ class Round(Generic[_T]):
         return [str(failure) for failure in self.failures.values()]
 
     def require_any(self, kind: str) -> None:
-        """Raise if there is no answer, also if nobody was asked.
+        """Raise if there is no answer, also if no daemon was asked.
 
         :param kind: "nsqd" or "nsqlookupd"
-        :raises UsageError: an invalid name, option or certificate, which kept all of them from being asked
+        :raises UsageError: an invalid name, option or certificate, so that no daemon was asked
         :raises Unreachable: otherwise
         """
         if self.answers:
@@ -97,7 +97,7 @@ class Round(Generic[_T]):
         raise Unreachable(self.failures, kind)
 
     def without_missing(self) -> Round[_T]:
-        """The same without refusals because there is no such topic or channel."""
+        """The same without the refusals of daemons that lack the topic or channel."""
         left = {
             address: failure
             for address, failure in self.failures.items()
@@ -126,9 +126,9 @@ class Upstreams(Generic[_C]):
         self._over_https: dict[str, str] = {}
 
     def name(self, addresses: Iterable[str]) -> list[str]:
-        """The names of daemons: their addresses without credentials, which are kept here, to ask with.
+        """The names of daemons: their addresses without credentials, which are kept here for requests.
 
-        A name is what is asked by, and what answers, labels, pages and logs have.
+        Requests are made by name, and answers, labels, pages and logs have the name.
         """
         found = {shown(address): address for address in addresses}
         self._secret |= {name: address for name, address in found.items() if name != address}
@@ -141,7 +141,7 @@ class Upstreams(Generic[_C]):
         self._clients.clear()
 
     def keep(self, addresses: Iterable[str]) -> None:
-        """Forget all other addresses: nodes come and go."""
+        """Forget all other addresses, of nodes that are gone."""
         known = {*addresses}
         for key in list(self._clients):
             if key[0] not in known:
@@ -166,7 +166,7 @@ class Upstreams(Generic[_C]):
         for address, _ in late:
             if address not in found.answers:
                 found.failures[address] = HTTPRequestFailed(f"http://{address}", f"no answer within {limit:g} s")
-        # In the order in which they were asked; those that are killed may still write into what was found.
+        # In the order in which they were asked; greenlets that were killed may still write into the answers.
         return Round(
             {address: found.answers[address] for address in asked if address in found.answers},
             {address: found.failures[address] for address in asked if address in found.failures},
@@ -189,7 +189,7 @@ class Upstreams(Generic[_C]):
         self._silent.discard(address)
 
     def _answer(self, address: str, question: Callable[[_C], _T], limit: float) -> _T:
-        """The answer, asked for over https by a daemon that refuses http. May switch. Raises NSQError."""
+        """The answer; over https if the daemon refuses http. May switch. Raises NSQError."""
         url = self._over_https.get(address) or self._secret.get(address, address)
         try:
             return self._asked(address, url, question, limit)

@@ -1,1 +1,1 @@
-"""A strict HTTP/1.1 server on gevent: the face of the daemons, the admin, the workers and Spark's live page."""
+"""A strict HTTP/1.1 server on gevent, for the daemons, the admin, the workers and Spark's live page."""

@@ -1,8 +1,8 @@
 """The body of an HTTP request, read from its connection up to its end and never beyond (docs/internals 3.1).
 
-Nothing may be executed before its request is whole. So an application first calls :meth:`Body.read` with a limit, or
-:meth:`Body.drop`; both raise if the client leaves in the middle or sends chunks that are not exactly as RFC 9112
-has them. After that, the connection cannot be used for another request.
+Nothing may be executed before its request is complete. So an application first calls :meth:`Body.read` with a limit, or
+:meth:`Body.drop`; both raise if the client disconnects in the middle, or sends chunks that break RFC 9112. After that,
+the connection cannot be used for another request.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import gevent
 
 from gnsq_like.httpd.connections import BYTES_PER_SECOND, HTTPConnection
 
-#: A chunk's size and its extension, which means nothing here. The line ends in CRLF: a bare LF, which some readers
-#: take for an end and others for a part of the extension, is how requests are smuggled.
+#: A chunk's size and its extension, which is ignored. The line must end in CRLF: a bare LF, which ends the line for
+#: some parsers and not for others, allows request smuggling.
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*|;[^\r\n]*)\r\n")
 _TRAILER_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n")
 #: The bytes of a chunk's line, and of all trailers.
 _MAX_LINE_BYTES = 4096
-#: The bytes that are skipped to keep a connection; a client that would send more loses it. As in Go.
+#: Bytes that are skipped to keep a connection open; beyond that, it is closed. As in Go.
 _MAX_SKIPPED_BYTES = 256 * 1024
 _PIECE_BYTES = 64 * 1024
-#: Other greenlets have their turn after so many reads: data that is there already is read without a switch.
+#: After so many reads, let other greenlets run: data that has already arrived is read without a switch.
 _READS_IN_A_ROW = 1024
 
 
@@ -35,11 +35,11 @@ class BadBody(OSError):
 class Body:
     """A request's body, as ``wsgi.input``.
 
-    :param file: what the connection sends after the head
+    :param file: the input of the connection after the head
     :param content_length: its bytes; not used for chunked
     :param chunked: whether it comes in chunks
     :param invite: called before the first read; sends "100 Continue" if the client waits for that. May switch
-    :param connection: what ends a wait for a client that sends too slowly; None for no end
+    :param connection: limits the wait for a slow client; None for no limit
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Body:
     ) -> None:
         self._file = file
         self._connection = connection
-        #: Seconds that the client has left; bytes that come add to it.
+        #: Seconds that the client has left; each byte received adds to it.
         self._seconds = connection.seconds if connection is not None else 0.0
         self._chunked = chunked
         self._invite = invite
@@ -83,7 +83,7 @@ class Body:
             pass
 
     def skip(self) -> bool:
-        """Drop what an application left unread, if that is little. May switch.
+        """Drop the rest that an application left unread, if it is small. May switch.
 
         :return: whether the connection can be used for another request
         """

@@ -1,12 +1,12 @@
-"""How many connections an HTTP server keeps, and how long it waits for what a client owes.
+"""Limits of an HTTP server: the number of connections, and the time to wait for a client.
 
-A client that sends half a request, or does not read its response, holds a descriptor and a greenlet. So whenever the
-server waits for a client to go on, the wait has an end: ``seconds``, and more for each byte that has come. A connection
-between two requests owes nothing and may stay; it is closed only to make room.
+A client that sends half a request, or does not read its response, holds a descriptor and a greenlet. So every wait for
+a client is limited: ``seconds``, and more for each byte received. A connection between two requests is idle and may
+stay; it is closed only to make room.
 
 When there are too many connections, the one that has been idle longest is closed; if none is idle, the one that has
-owed longest; and if all have an application at work, the new one is refused. Closing means to shut the socket down:
-whoever waits for it then finds its end, as if the client had left.
+kept the server waiting longest; if all are being served, the new one is refused. Closing shuts the socket down, so the
+greenlet that waits for it finds its end, as if the client had disconnected.
 
 No gevent: threads use it as well (``gnsq_like/workers/pages.py``).
 """
@@ -28,7 +28,7 @@ BYTES_PER_SECOND = 1024
 
 
 class TooManyConnections(Exception):
-    """All connections have an application at work: no room for another one."""
+    """All connections are being served: there is no room for another one."""
 
 
 class HTTPConnection:
@@ -38,21 +38,21 @@ class HTTPConnection:
         self._connections = connections
         #: The socket; replaced after a TLS handshake.
         self.sock = sock
-        #: When the client must have gone on (monotonic); only while it owes.
+        #: The deadline of the client (monotonic); only while the server waits for it.
         self.deadline = 0.0
 
     @property
     def seconds(self) -> float:
-        """What a client has for a head or a body."""
+        """Seconds that a client has for a head or a body."""
         return self._connections.seconds
 
     @property
     def seconds_left(self) -> float:
-        """What the client has left of the wait that is under way."""
+        """Seconds that the client has left of the present wait."""
         return self.deadline - self._connections.clock()
 
     def idle(self) -> None:
-        """Note that the client owes nothing, and that the next request has not begun."""
+        """Note that the connection is idle: the next request has not begun."""
         self._connections.idle[self] = None
 
     @contextmanager
@@ -69,7 +69,7 @@ class HTTPConnection:
             connections.owing.pop(self, None)
 
     def shut(self) -> None:
-        """End whatever waits for the client. Never switches."""
+        """Shut the socket down, which ends every wait for the client. Never switches."""
         self._connections.idle.pop(self, None)
         self._connections.owing.pop(self, None)
         with suppress(OSError, ValueError):
@@ -85,8 +85,8 @@ class HTTPConnections:
     """The connections of one server.
 
     :param most: how many; half of the process's descriptors at most
-    :param seconds: what a client has for a head, a body, a handshake, or to read a response
-    :param watch: called whenever a client owes something: see to it that :meth:`shut_overdue` is called
+    :param seconds: that a client has for a head, a body, a handshake, or to read a response
+    :param watch: called when a wait for a client begins: must ensure that :meth:`shut_overdue` is called
     :param clock: monotonic
     """
 
@@ -102,9 +102,9 @@ class HTTPConnections:
         self.seconds = seconds
         self.watch = watch
         self.clock = clock
-        #: All that are open. Threads may meet here, so each look at one of these takes a copy.
+        #: All open connections. Several threads may use these, so every iteration copies them first.
         self._open: dict[HTTPConnection, None] = {}
-        #: Those that owe nothing, and those that do; in each, the longest first.
+        #: Idle connections, and those that the server waits for; in each, the longest first.
         self.idle: dict[HTTPConnection, None] = {}
         self.owing: dict[HTTPConnection, None] = {}
 
@@ -127,9 +127,9 @@ class HTTPConnections:
             self.owing.pop(connection, None)
 
     def make_room(self) -> bool:
-        """Shut down the connection that can be spared best. Never switches.
+        """Shut down the connection that is idle or has kept the server waiting longest. Never switches.
 
-        :return: whether there is one
+        :return: whether there was one
         """
         for kept in (self.idle, self.owing):
             for connection in [*kept][:1]:
@@ -138,14 +138,14 @@ class HTTPConnections:
         return False
 
     def shut_overdue(self) -> None:
-        """Shut down all that have owed for too long. Never switches."""
+        """Shut down all connections whose time is over. Never switches."""
         now = self.clock()
         for connection in [each for each in [*self.owing] if each.deadline <= now]:
             connection.shut()
 
 
 def _descriptors() -> int:
-    """How many this process may have."""
+    """The number of descriptors that this process may have."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows

@@ -1,10 +1,10 @@
 """The head of an HTTP request, parsed as strictly as NSQ's daemons parse it (docs/internals 3.1).
 
-A proxy and a server that disagree about where a request ends let a client hide a second request in the body of
-the first. So everything that decides about that end is taken in one form only, and all else is refused:
-Content-Length is digits, given once or the same each time; Transfer-Encoding is "chunked", once; names have no
-white space before the colon; the version is HTTP/1.x. What Go's net/http takes as well is taken here: lines that
-end in a bare LF, folded lines, and a Content-Length beside "chunked", which it overrides.
+If a proxy and a server disagree about where a request ends, a client can hide a second request in the body of the
+first. So fields that decide about the end are accepted in one form only: Content-Length is digits, given once or the
+same each time; Transfer-Encoding is "chunked", once; names have no white space before the colon; the version is
+HTTP/1.x. Like Go's net/http, this accepts lines that end in a bare LF, folded lines, and a Content-Length beside
+"chunked", which overrides it.
 
 Pure: lines come from a callable. Refusals have the status and the text that Go sends.
 """
@@ -43,7 +43,7 @@ class BadRequest(Exception):
     """A request that is refused before any application sees it; the connection ends with the response.
 
     :param status: the HTTP status code
-    :param text: what is wrong with it; stands in the response, as in Go
+    :param text: the reason, for the response, as in Go
     :param minor_version: of HTTP/1.x, in the response
     """
 
@@ -85,7 +85,7 @@ def read_head(readline: Callable[[int], bytes], after_post: bool = False) -> Hea
 
     :param readline: a file's; it is given the most bytes to return
     :param after_post: skip the line breaks that old clients send after the body of a POST
-    :return: None if there is no request any more
+    :return: None at the end of the connection
     :raises BadRequest: if the request must be refused
     :raises OSError: if reading fails
     """
@@ -163,7 +163,7 @@ def _split_target(target: str) -> tuple[str, str]:
 
 
 def _fields(lines: list[str]) -> tuple[list[tuple[str, str]], str]:
-    """The header fields, and what is wrong with a name that has spaces: Go finds that out last."""
+    """The header fields, and the refusal of a name with spaces, which Go checks last."""
     if lines and lines[0][0] in " \t":
         raise BadRequest
     fields: list[tuple[str, str]] = []

@@ -1,7 +1,7 @@
-"""The host that a browser believes to be talking to, for servers that answer to expected names only.
+"""The host in a browser's request, for servers that answer to expected names only.
 
-A page of another site may have its own name resolved to an address of this machine (DNS rebinding). Its scripts could
-then read whatever is served here, so a name that was not expected is refused.
+Another site may resolve its own name to an address of this machine (DNS rebinding), and its scripts could then read
+everything that is served here. So unexpected names are refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?"
 
 
 def host_of(header: str) -> str | None:
-    """The host of a Host header in lower case, without port and brackets; None if it is none."""
+    """The host of a Host header in lower case, without port and brackets; None if it is malformed."""
     found = _HOST.fullmatch(header)
     return (found[1] or found[2]).lower().rstrip(".") if found else None
 

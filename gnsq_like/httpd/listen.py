@@ -1,6 +1,6 @@
-"""Listen on a daemon's addresses, accept clients there, and connect to those of other daemons.
+"""Listen on a daemon's addresses, accept clients, and connect to other daemons.
 
-Where file descriptors are exhausted every accept fails. gevent waits before the next one, from 10 ms up to a second,
+When file descriptors are exhausted, every accept fails. gevent waits before the next one, from 10 ms up to a second,
 but prints the traceback of each. It waits as well, and prints nothing, for an exception that is no error; so a failed
 accept is one line of the log here.
 """
@@ -24,7 +24,7 @@ from gnsq_like.addresses import Address, parse_address
 _BACKLOG = 1024
 #: Hosts that stand for all interfaces, of IPv4 and IPv6.
 _ALL_INTERFACES = ("", "0.0.0.0", "::")
-#: How IPv6 writes the address of a client of IPv4.
+#: The prefix of an IPv4 client's address in IPv6.
 _MAPPED = "::ffff:"
 
 
@@ -32,7 +32,7 @@ def listen(address: str) -> socket.socket:
     """Open a listening socket.
 
     :raises InvalidAddress: if the address is malformed
-    :raises OSError: if it cannot be listened on, mostly because it is in use
+    :raises OSError: if it cannot be listened on, usually because it is in use
     """
     where = parse_address(address, to_listen=True)
     if where.path:
@@ -148,7 +148,7 @@ class Acceptor(BaseServer):
             raise GreenletExit from exc
 
     def make_room(self) -> None:
-        """Called when there is no descriptor for a client: close one that can be spared. Never switches."""
+        """Called when no descriptor is free for a client: close a connection that can be spared. Never switches."""
 
 
 class TCPServer(Acceptor, StreamServer):

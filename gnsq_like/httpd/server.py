@@ -1,11 +1,11 @@
-"""gevent's WSGI server with a strict handler: the one way in which HTTP is served here, with and without TLS.
+"""gevent's WSGI server with a strict handler, with and without TLS; all HTTP of this package is served by it.
 
 The handler reads heads by :mod:`~gnsq_like.httpd.head` and bodies by
-:mod:`~gnsq_like.httpd.body`, instead of gevent's lenient parsers. For the rest, which is calling the
-application and writing its response, it relies on gevent's WSGIHandler. Differences a client can see are those
-that NSQ's daemons have, too: HTTP/1.0 is answered in kind, and a response after which the connection ends says so.
+:mod:`~gnsq_like.httpd.body`, instead of gevent's lenient parsers. gevent's WSGIHandler calls the application and writes
+    its response. As with NSQ's daemons, HTTP/1.0 is answered in kind, and a response after which the connection ends
+    has "Connection: close".
 
-Every wait for a client is one that :mod:`~gnsq_like.httpd.connections` ends.
+Every wait for a client is limited by :mod:`~gnsq_like.httpd.connections`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class HTTPServer(Acceptor, WSGIServer):
 
     :param listener: a listening gevent socket
     :param application: the WSGI application
-    :param log: for what fails in the application
+    :param log: for exceptions of the application
     :param body_limit: Read bodies up to this many bytes before the application is called, and refuse longer ones
         with 413, malformed ones with 400, so that nothing is executed before its request is whole. None for an
         application that does that itself: its ``wsgi.input`` is a Body.
@@ -74,7 +74,7 @@ class HTTPServer(Acceptor, WSGIServer):
         self._log = self.accept_log = log
         self.connections = connections or HTTPConnections()
         self.connections.watch = self._begin_to_look
-        #: Looks after clients that owe something; there is none while no client does.
+        #: The timer that limits waits for clients; None while there is no such wait.
         self._reaper: gevent.Greenlet | None = None
 
     def _begin_to_look(self) -> None:
@@ -220,7 +220,7 @@ class _Handler(WSGIHandler):
         return environ
 
     def finalize_headers(self) -> None:
-        """Called before the response's head is written: adds what belongs to the connection. May switch."""
+        """Called before the response's head is written: adds the fields about the connection. May switch."""
         if not self.close_connection and not self._body.skip():
             self.close_connection = True
         super().finalize_headers()
@@ -274,7 +274,7 @@ class _Handler(WSGIHandler):
 
 
 def _linger(sock: socket.socket) -> None:
-    """Let a client read the last response although it has sent more than was read of it. May switch."""
+    """Let a client read the last response although it has sent unread data. May switch."""
     with suppress(OSError), gevent.Timeout(_LINGER, False):
         sock.shutdown(socket.SHUT_WR)
         read = 0

@@ -1,10 +1,10 @@
-"""The HTTP APIs of NSQ: of both daemons, and of the admin; routing, parameters, errors (docs/internals 3.1).
+"""The HTTP APIs of both daemons and the admin: routing, parameters, errors (docs/internals 3.1).
 
 A server is a WSGI application made of a table: path -> method -> function. "<name>" in a path stands for any word; the
 last word is :attr:`Request.last_word`. A function takes a :class:`Request` and returns text, None for an empty
 response, or anything else to be sent as JSON; or raises :class:`HTTPProblem`.
 
-It is called once the request's body has been read to its end, and dropped. A function that needs the body is in the
+It is called after the request's body has been read to its end and dropped. A function that needs the body is in the
 table as a :class:`TakesBody`; it calls :meth:`Request.read_body` before it changes anything.
 """
 
@@ -182,7 +182,7 @@ class Application:
         return status, headers, body
 
     def _corrected(self, path: str, method: str) -> str:
-        """The path of this method that is meant: without a doubled or trailing slash, in the right case."""
+        """The path to redirect to: without a doubled or trailing slash, in the right case."""
         clean = posixpath.normpath("/" + path.lstrip("/"))
         right = in_right_case(clean, [rule for rule, functions in self._routes.items() if method in functions])
         return "" if right == path else right

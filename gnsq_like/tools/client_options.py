@@ -1,6 +1,6 @@
 """Options of Readers and Producers as text, for flags, ``--consumer-opt``, ``--producer-opt``, files and environment.
 
-Names are ours and, where it has another, go-nsq's; "-" and "_" are the same. Durations are texts such as "250ms".
+Names are ours and, where different, go-nsq's; "-" and "_" are equivalent. Durations are texts such as "250ms".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gnsq_like.options.from_text import read_text
 NOT_AS_TEXT = frozenset({"address_map", "ssl_context", "discovery_filter", "decoder", "encoder", "own_thread", "spawn"})
 #: go-nsq's names of our options.
 GO_NAMES = {"dial_timeout": "connect_timeout", "lookupd_poll_timeout": "lookupd_timeout"}
-#: Options of go-nsq that have no counterpart because nothing is to be set here.
+#: Options of go-nsq that are accepted without effect.
 WITHOUT_EFFECT = frozenset({"read_timeout", "rdy_redistribute_interval"})
 #: Values of go-nsq's tls_min_version; ours is TLS 1.2 at least.
 _TLS_VERSIONS = frozenset({"ssl3.0", "tls1.0", "tls1.1", "tls1.2"})
@@ -104,7 +104,7 @@ def _min_version(text: str) -> dict[str, object]:
     return {}
 
 
-#: Options of go-nsq that say the same in another way.
+#: Options of go-nsq that express one of ours differently.
 _TRANSLATED: dict[str, Callable[[str], dict[str, object]]] = {
     "tls_insecure_skip_verify": _skip_verify,
     "tls_min_version": _min_version,

@@ -1,4 +1,4 @@
-"""Readers that run until a tool is told to stop, and messages that are dealt with many at a time."""
+"""Readers that run until a tool is stopped, and messages that are handled in lists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STOP_TIMEOUT = 30.0
 class Consumption:
     """The Readers of a tool. They are started as they are added, and stopped together.
 
-    :param stop: set to end the tool; also set by this when it cannot go on, see :meth:`wait`
+    :param stop: set to end the tool; also set here when the tool cannot go on, see :meth:`wait`
     :param needs_lookupd: whether it is an error if no nsqlookupd answers at the start; NSQ's own tools wait
     :param stop_timeout: seconds in which messages in flight may still be answered
     """
@@ -50,7 +50,7 @@ class Consumption:
             handler,
             on_connect=self._succeeded,
             on_error=self._try_failed,
-            # A message that was not dealt with must not be finished, however often that failed.
+            # A message that was not handled must not be finished, however often it failed.
             **{"max_attempts": 0, **self._source.options, **options},
         )
         reader.start()
@@ -108,7 +108,7 @@ class Consumption:
 
 
 class Gathering:
-    """Hands messages to a function as lists: those that came while it was busy with the list before.
+    """Hands messages to a function as lists: those that arrived while it handled the previous list.
 
     An instance is a Reader's handler, for one Reader or several. The function answers the messages itself; if it
     raises, ``on_failure`` gets the exception, and its messages and all later ones are requeued.
@@ -135,14 +135,14 @@ class Gathering:
         self._came.set()
 
     def close(self) -> None:
-        """Requeue what waits, and whatever comes. Never switches."""
+        """Requeue the waiting messages, and those that still arrive. Never switches."""
         self._closed = True
         self._came.set()
         give_back(self._waiting)
         self._waiting = []
 
     def join(self, timeout: float) -> None:
-        """After :meth:`close`: wait for the list in work. May switch."""
+        """After :meth:`close`: wait for the list being handled. May switch."""
         self._greenlet.join(timeout)
 
     def _run(self) -> None:
@@ -168,5 +168,5 @@ def give_back(messages: list[Message]) -> None:
 
 
 def in_a_thread() -> ThreadPool:
-    """One native thread, for what waits for a disk or a pipe."""
+    """One native thread, for blocking writes to a disk or pipe."""
     return ThreadPool(1)

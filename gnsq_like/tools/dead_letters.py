@@ -1,10 +1,10 @@
-"""What a topic of dead letters holds, read, replayed or dropped on all its nsqds, by ``gnsq-like dlq`` and the admin.
+"""The messages of a dead-letter topic on all its nsqds: read, replayed or dropped, by ``gnsq-like dlq`` and the admin.
 
 Reading takes letters in flight from a durable channel. Nothing is finished before the user says so: a letter that is
 neither replayed nor dropped is given back, and after a crash nsqd delivers it again.
 
-As many are read as there are at the beginning, because what is replayed may fail and come back. The nsqds' own counts
-say when all have come: nothing here waits for a time in which nothing happens.
+As many letters are read as there were at the beginning, because replayed messages may fail and come back. The nsqds'
+own counts show when all have arrived; no idle time is awaited.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gnsq_like.errors import NSQError, UsageError
 
 #: The channel; a topic without any gives its backlog to it.
 CHANNEL = "dead-letters"
-#: Options of a Reader that holds letters: as often as it takes, and without pauses.
+#: Options of a Reader that holds letters: unlimited attempts, no backoff.
 READER_OPTIONS: Mapping[str, object] = {"max_attempts": 0, "max_backoff_duration": 0}
 
 
@@ -44,7 +44,7 @@ class CannotReplay(NSQError):
 
 
 def read_letter(message: Message) -> DeadLetter | None:
-    """The envelope in a message; None if it is none."""
+    """The envelope in a message; None if the message is not an envelope."""
     try:
         letter = open_envelope(message.body)
     except UsageError:
@@ -61,7 +61,7 @@ def name_of(message: Message) -> str:
 
 
 class ChannelUnclear(NSQError):
-    """The topic has channels, but not the usual one; making that would keep a copy of each later letter.
+    """The topic has channels, but not the usual one, and creating that would keep a copy of each later letter.
 
     :ivar topic: the topic
     :ivar channels: its channels
@@ -128,7 +128,7 @@ class _Place:
         self._queue.came(message)
 
     def ask(self, client: NsqdHTTPClient) -> None:
-        """Learn whether more will come. May switch."""
+        """Ask the nsqd whether more letters will arrive. May switch."""
         if self.reader.error is not None:
             self.fail(self.reader.error)
         if self.is_done:
@@ -143,7 +143,7 @@ class _Place:
         ours = [each for each in found.clients or () if each["client_id"] == self._client_id]
         in_flight = sum(int(each["in_flight_count"]) for each in ours)
         unanswered = self.reader.stats()["in_flight"]
-        # What nsqd has sent has come, and it has no more, or sends no more.
+        # All letters that nsqd has sent have arrived, and it has no more, or sends no more.
         if ours and self.received == before and in_flight <= unanswered:
             self.is_done = not waiting or found.paused or unanswered >= self._most
 
@@ -151,14 +151,14 @@ class _Place:
 class DeadLetterQueue:
     """A topic of dead letters.
 
-    :param channel: None for "dead-letters", which a topic without channels gives its letters to
-    :param most: letters to read; None for all that there are
+    :param channel: None for "dead-letters", which gets the letters of a topic without channels
+    :param most: letters to read; None for all
     :param options: of connections, see :class:`gnsq_like.options.ConnectionOptions`
     :raises NotFound: there is no such topic or channel
     :raises ChannelUnclear: without ``channel``, the topic has others
     :raises Unreachable: none of the given daemons answers
 
-    Making it asks the daemons, and may switch. Next: use it in a ``with`` block, and :meth:`letters`.
+    The constructor asks the daemons, and may switch. Next: use it in a ``with`` block, and :meth:`letters`.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class DeadLetterQueue:
         self.elsewhere = found.in_flight_count + found.deferred_count if found else 0
         #: Letters that can be read now.
         self.depth = 0
-        #: Those that have come and are neither replayed nor dropped, by name.
+        #: Letters that have arrived and are neither replayed nor dropped, by name.
         self.held: dict[str, Message] = {}
         self._is_over = False
         self._came: Queue[Message] = Queue()
@@ -227,7 +227,7 @@ class DeadLetterQueue:
         gevent.joinall(closing)
 
     def came(self, message: Message) -> None:
-        """A letter has come; nsqd's max-msg-timeout limits for how long it is held. Never switches."""
+        """Take a letter that has arrived; it is held until nsqd's max-msg-timeout at most. Never switches."""
         if self._is_over:
             message.requeue(delay=0, backoff=False)
             return
@@ -245,7 +245,7 @@ class DeadLetterQueue:
         return [f"{place.http_address}: {place.error}" for place in self._places if place.error is not None]
 
     def letters(self) -> Iterator[Message]:
-        """Each letter as it comes; afterwards it may be replayed or dropped. May switch.
+        """Yield each letter as it arrives; then it may be replayed or dropped. May switch.
 
         :raises Unreachable: none of the nsqds that have letters can be read from
         """
@@ -263,13 +263,14 @@ class DeadLetterQueue:
         self.failures += errors.values()
 
     def _ask(self, place: _Place) -> None:
-        """Learn of an nsqd whether more letters will come. May switch."""
+        """Ask an nsqd whether more letters will arrive. May switch."""
         for error in self._daemons.ask_nsqds([place.http_address], place.ask).failures.values():
             place.fail(error)
 
     @property
     def unread(self) -> int:
-        """Letters that did not come: too many are held, the channel is paused, or another consumer has them."""
+        """The number of letters that did not arrive: too many are held, the channel is paused, or another consumer has
+        them."""
         return sum(place.expected - place.received for place in self._places if place.error is None)
 
     def replay(self, name: str, topic: str | None = None) -> str:
@@ -278,7 +279,8 @@ class DeadLetterQueue:
         If it cannot be published, it is held again.
 
         :param topic: where to; None for the topic that it came from
-        :raises CannotReplay: it is not held, it is no envelope and there is no topic, or the topic is this one
+        :raises CannotReplay: it is not held; it is not an envelope and no topic is given; or the topic is the
+            dead-letter topic
         :raises NotFound: no nsqd has the topic
         :raises PublishError: it was not confirmed
         """
@@ -313,7 +315,7 @@ class DeadLetterQueue:
     def _publish(self, topic: str, body: bytes) -> None:
         producer = self._producers.get(topic)
         if producer is None:
-            # Another nsqd would make the topic there, where perhaps nobody reads it.
+            # Another nsqd would create the topic, where perhaps no consumer reads it.
             addresses = [node.tcp_address for node in self._daemons.nodes_of(topic).answers.values()]
             if not addresses:
                 raise NotFound(f"topic {topic} on any nsqd")

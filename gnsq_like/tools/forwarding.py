@@ -1,7 +1,7 @@
-"""Messages passed on to one of several destinations: which one, which next if that fails, and lines of status.
+"""Messages passed on to one of several destinations: the choice, the next one after a failure, and lines of status.
 
-A message that was sent nowhere can go to another destination without becoming two. So one destination that refuses
-costs a message the time of the refusal, and the others go on.
+A message that was sent nowhere can go to another destination without a duplicate. So a destination that refuses
+connections delays a message only by the refusal.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gnsq_like.tools.host_pool import HostPool
 
 logger = logging.getLogger(__name__)
 
-#: The message's time that is left when it is tried at no further destination.
+#: No further destination is tried when the message has only these seconds left.
 _LAST_MOMENT = 5.0
-#: From a hundredth of a millisecond on, to a percent.
+#: Quantiles from 0.01 ms on, within a percent.
 _BUCKETS = Buckets(1.02, 1e-5)
 
 
@@ -116,7 +116,7 @@ class Status:
         self.count = 0
 
     def add(self, seconds: float) -> None:
-        """A request took so long. Never switches."""
+        """Add a request that took this time. Never switches."""
         self.count += 1
         if not self._every:
             return

@@ -1,6 +1,6 @@
 """Which of several destinations is next: NSQ's modes round-robin, hostpool and epsilon-greedy, with time passed in.
 
-- **round-robin**: one after the other, whatever happens
+- **round-robin**: one after the other, regardless of failures
 - **hostpool**: one after the other, but one that failed is left out for 30 s, and for twice as long each time it fails
   when it is tried again, up to 15 minutes; if all are left out, all are tried again
 - **epsilon-greedy**: as hostpool, but mostly the fastest, and now and then another, to learn how fast it is
@@ -43,7 +43,7 @@ class _Host:
     unanswered: int = 0
 
     def expected(self) -> tuple[float, int]:
-        """How long a further request may take, for comparison; a host that was never tried gets one."""
+        """The expected time of a further request, for comparison; a host that was never tried is preferred."""
         if self.seconds is None:
             return (inf if self.unanswered else 0.0), self.unanswered
         return self.seconds * (1 + self.unanswered), self.unanswered
@@ -94,7 +94,7 @@ class HostPool:
         return hosts[self._next % len(hosts)]
 
     def succeeded(self, address: str, seconds: float) -> None:
-        """A request took so long. Never switches."""
+        """A request succeeded after this time. Never switches."""
         host = self._answered(address)
         host.retry_at, host.rest = None, FIRST_REST
         host.seconds = seconds if host.seconds is None else host.seconds + _WEIGHT * (seconds - host.seconds)
@@ -107,7 +107,7 @@ class HostPool:
             host.retry_at = now + host.rest
 
     def abandoned(self, address: str) -> None:
-        """Nobody waits for a request any more. Never switches."""
+        """A request was abandoned, without a result. Never switches."""
         self._answered(address)
 
     def _answered(self, address: str) -> _Host:

@@ -1,7 +1,7 @@
 """Publishes the records of a stream, as NSQ's to_nsq does: ``gnsq-like pub``.
 
 Records are published without waiting for the answers of those before them, up to a window, and batched; an error stops
-the rest. A record that ends without the delimiter is a record (NSQ's own loses its last byte), an empty one is none.
+the rest. A last record without the delimiter counts (NSQ's own loses its last byte); empty records are skipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gnsq_like.errors import NSQError
 
 #: Bytes to read at once.
 _CHUNK_BYTES = 256 * 1024
-#: What may be unanswered: messages, and bytes of them.
+#: The most unanswered messages, and their bytes.
 WINDOW_COUNT = 5000
 WINDOW_BYTES = 16 * 1024 * 1024
 #: Seconds for which a rate's unused share is kept, as in NSQ's own.
@@ -51,7 +51,7 @@ class BadRecord(NSQError):
 
 @dataclass
 class Progress:
-    """The work so far, renewed while :func:`publish_records` runs."""
+    """The progress, updated while :func:`publish_records` runs."""
 
     #: Bytes of input.
     read_bytes: int = 0
@@ -110,7 +110,7 @@ def split_records(chunks: Iterable[bytes], delimiter: bytes, limit: float = math
 
 
 def topic_by_field(field: str, default: str | None = None) -> Callable[[bytes], str]:
-    """A function that returns a record's topic: what the JSON object has under ``field``.
+    """A function that returns a record's topic: the value of ``field`` in the JSON object.
 
     :param default: the topic of an object without the field
     :return: it raises ValueError with the reason if the record names no topic
@@ -151,7 +151,7 @@ class Targets:
         addresses = list(dict.fromkeys(addresses))
         copies = 1 if to_one or lookupds else len(addresses)
         self._found = bool(lookupds)
-        #: How many addresses need not be reached.
+        #: The number of addresses that need not be reached.
         self._spare = len(addresses) + len(lookupds) - copies
         self._connected: set[str] = set()
         #: The last error of each address that was never reached.
@@ -195,7 +195,7 @@ class Targets:
         result.get()
 
     def close(self, timeout: float = 5.0) -> None:
-        """Wait for what is pending, and close. May switch."""
+        """Wait for pending publishes, and close. May switch."""
         self._producer.close(0.0 if self.unreachable.is_set() else timeout)
 
 
@@ -210,7 +210,7 @@ def publish_records(
 ) -> int:
     """Publish records, and wait for nsqd's answers. May switch.
 
-    When ``records`` ends early, what it gave is published and confirmed all the same.
+    When ``records`` ends early, the records before that are published and confirmed.
 
     :param records: may raise ValueError with the reason why the next one cannot be read
     :param topic_of: returns a record's topic, or raises ValueError
@@ -263,7 +263,7 @@ def publish_records(
 
 
 class _Pace:
-    """Waits so that calls come at a rate; what was not used in the last second may be made up for."""
+    """Waits so that calls come at a rate; the unused part of the last second may be caught up."""
 
     def __init__(self, rate: float) -> None:
         self._interval = 1 / rate if rate else 0.0

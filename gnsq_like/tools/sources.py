@@ -1,4 +1,4 @@
-"""Where a tool's messages come from: nsqds or nsqlookupds, and the options of its Readers."""
+"""The source of a tool's messages: nsqds or nsqlookupds, and the options of its Readers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gnsq_like.cluster.daemons import Daemons
 
 @dataclass(frozen=True)
 class Source:
-    """The nsqds that a tool reads from, fixed or found through nsqlookupds, and how."""
+    """The nsqds that a tool reads from, fixed or found through nsqlookupds."""
 
     nsqd_tcp_addresses: tuple[str, ...] = ()
     lookupd_http_addresses: tuple[str, ...] = ()
@@ -37,7 +37,8 @@ class Source:
         )
 
     def daemons(self, timeout: float, connect_timeout: float = 2.0) -> Daemons:
-        """To ask its nsqlookupds, with the options for TLS and authorization, and nsqds. Next: a ``with`` block."""
+        """HTTP clients of its nsqlookupds and nsqds, with the options for TLS and authorization. Next: a ``with``
+        block."""
         options = self.options
         return Daemons(
             (),

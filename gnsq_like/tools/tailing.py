@@ -1,4 +1,4 @@
-"""Shows the messages of topics as they come, as NSQ's nsq_tail does: ``gnsq-like tail``."""
+"""Shows the messages of topics as they arrive, as NSQ's nsq_tail does: ``gnsq-like tail``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gnsq_like.wire.names import is_ephemeral
 logger = logging.getLogger(__name__)
 
 
-#: Seconds for a last write, whose reader may have stopped reading.
+#: Seconds for the last write: the reader of the pipe may have stopped.
 _STOP_TIMEOUT = 2.0
 #: Seconds for a request.
 _TIMEOUT = 5.0
@@ -49,15 +49,14 @@ def tail(
     :param show: called in a native thread with a list of messages; what it raises ends the tail, and is raised
     :param channel: None for an ephemeral one of its own, so that other consumers lose nothing
     :param count: of all topics together; 0 for no limit
-    :param matching: show only messages whose body has a match; needs a channel of its own, where those without one
-        are finished
+    :param matching: show only messages whose body has a match, and finish the others; only with an ephemeral channel
     :param create: subscribe even if that makes a topic, a durable channel, or a topic's first channel, which takes its
         whole backlog
     :param nsqd_http_addresses: of fixed nsqds whose HTTP port is not the TCP port + 1, unless ``create`` is set
     :returns: the number of messages shown
     :raises InvalidOption: ``matching`` with a channel
     :raises ChannelRefused: see ``create``
-    :raises HTTPAddressUnknown: it cannot be found out; see ``nsqd_http_addresses``
+    :raises HTTPAddressUnknown: it is unknown; see ``nsqd_http_addresses``
     :raises Unreachable: none of the nsqds or nsqlookupds could be reached
     """
     if matching is not None and channel is not None:
@@ -127,7 +126,7 @@ class _Screen:
 
 
 class ChannelRefused(NSQError):
-    """The channel is not there, and making it might do harm.
+    """The channel does not exist, and creating it might do harm.
 
     :ivar topic: the topic
     :ivar reason: why
@@ -143,11 +142,11 @@ class ChannelRefused(NSQError):
 
 
 class ChannelGuard:
-    """Keeps a tool from making a channel that nobody asked for: checks the nsqds of a source before it subscribes.
+    """Keeps a tool from creating an unwanted channel: checks the nsqds of a source before it subscribes.
 
-    A topic without channels keeps its messages, and its first channel takes them all: one for a quick look would
-    swallow the backlog of consumers that are yet to come. And a durable channel that a look leaves behind collects
-    messages for ever. Only nsqd itself knows its channels, by its HTTP API.
+    A topic without channels keeps its messages, and its first channel takes them all: the ephemeral channel of a quick
+    look would take, and drop, the backlog of later consumers. A durable channel that is left behind collects messages
+    for ever. Only nsqd itself knows its channels, by its HTTP API.
 
     :param channel: the channel that the tool will use
     :param nsqd_http_addresses: of the source's nsqds, for those whose HTTP port is not the TCP port + 1
@@ -208,7 +207,7 @@ class ChannelGuard:
 
     @staticmethod
     def _channels(daemons: Daemons, addresses: list[str], topic: str) -> dict[str, list[str] | None]:
-        """The channels of a topic by nsqd; None of one that does not have the topic. All of them must answer."""
+        """The channels of a topic by nsqd; None for an nsqd without the topic. All of them must answer."""
         found = daemons.ask_nsqds(
             addresses, lambda client: read_topics(client.stats(topic, include_clients=False, include_mem=False))
         )

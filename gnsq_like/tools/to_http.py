@@ -35,7 +35,7 @@ _REDIRECTS = 10
 class Requests:
     """The requests that messages become.
 
-    :raises InvalidOption: if an option is invalid, or does not go with another
+    :raises InvalidOption: if an option is invalid, or excludes another
     """
 
     #: "POST", with the message as body; or "GET", with the message in the URL.
@@ -95,8 +95,8 @@ def post_topic(
 ) -> int:
     """Send the messages of a topic to HTTP servers until ``stop`` is set. May switch.
 
-    A message is finished when a server has accepted it, and requeued with backoff if not. If the one that is its turn
-    cannot be connected to, the others are tried.
+    A message is finished when a server has accepted it, and otherwise requeued with backoff. If the chosen server
+    cannot be reached, the others are tried.
 
     :param concurrency: requests at once
     :param mode: which URL a message goes to, see :mod:`gnsq_like.tools.host_pool`; "all" for every one

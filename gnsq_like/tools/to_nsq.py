@@ -1,4 +1,4 @@
-"""Topics into other nsqds, and which of their JSON messages, as NSQ's nsq_to_nsq does (docs/internals 6.6)."""
+"""Topics copied to other nsqds, with filters for JSON messages, as NSQ's nsq_to_nsq does (docs/internals 6.6)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def copy_topics(
     """Publish the messages of topics to other nsqds until ``stop`` is set. May switch.
 
     Each message goes to one of the destinations, and is finished after its OK. If that cannot be reached, the others
-    are tried; if none can, or the outcome is unknown, the message is requeued, with backoff.
+    are tried; if none can be reached, or the outcome is unknown, the message is requeued, with backoff.
 
     :param destinations: TCP addresses of nsqds
     :param destination_topic: None for the topic of each message
     :param mode: see :mod:`gnsq_like.tools.host_pool`
-    :param json_filter: which messages are passed on, and what of them; the others are finished
+    :param json_filter: which messages, and which of their fields, are passed on; other messages are finished
     :param producer_options: of the Producer of each destination
     :param status_every: messages between two lines in the log; 0 for none
     :returns: the number of messages passed on
@@ -98,7 +98,7 @@ class FieldMissing(NSQError):
 
 @dataclass(frozen=True)
 class JSONFilter:
-    """Passes messages on that are JSON objects and have what is required."""
+    """Passes on JSON objects that meet the requirements."""
 
     #: Only objects that have this field; empty for all.
     required_field: str = ""
@@ -109,13 +109,13 @@ class JSONFilter:
 
     @property
     def is_needed(self) -> bool:
-        """Whether messages have to be looked into at all."""
+        """Whether messages have to be parsed at all."""
         return bool(self.required_field or self.kept_fields)
 
     def passed(self, body: bytes) -> bytes | None:
         """The body to pass on; None to drop the message. Never switches.
 
-        :raises FieldMissing: a value is required of a field that is missing
+        :raises FieldMissing: the field of the required value is missing
         """
         if not self.is_needed:
             return body

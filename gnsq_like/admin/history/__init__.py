@@ -1,1 +1,1 @@
-"""What the admin remembers of a cluster: figures for graphs, rates, changes and alerts."""
+"""A cluster's history: figures for graphs, rates, changes and alerts."""

@@ -1,6 +1,6 @@
-"""What is wrong now, and since when.
+"""Present problems of a cluster, and when each began.
 
-Something is an alert when it was seen in two rounds in a row, and is over when it was not seen in two.
+A problem becomes an alert when two polls in a row show it, and ends when two do not.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from gnsq_like.admin.admin_options import AdminOptions
 from gnsq_like.admin.history.trend import Trend, is_peek, states_of
 from gnsq_like.admin.upstream.overview import Overview
 
-#: Rounds in a row in which something must be wrong to be an alert, and right to end it.
+#: Polls in a row that must show a problem before it is an alert, or its absence before it ends.
 _IN_A_ROW = 2
 
 
 @dataclass(frozen=True)
 class Alert:
-    """Something that is wrong, for as long as it is. Equal are those with other figures, too."""
+    """A problem, for as long as it lasts. Alerts that differ only in their figures are equal."""
 
     #: A word for programs: node_down, nsqlookupd_down, unhealthy, pipeline_down, depth; or a state, such as stuck,
     #: paused, no_consumers.
@@ -30,7 +30,7 @@ class Alert:
     node: str = ""
 
     def as_json(self) -> dict[str, str]:
-        """It for programs."""
+        """The alert for /api/alerts."""
         where = {"topic": self.topic, "channel": self.channel, "node": self.node}
         return {"alert": self.name, "text": self.text, **where}
 
@@ -43,13 +43,13 @@ class Alerts:
 
     def __init__(self, note: Callable[[Alert, float, bool], None] = lambda *_: None) -> None:
         self._note = note
-        #: Since when each is (epoch); replaced as a whole, so any thread may read it.
+        #: The beginning of each (epoch); replaced as a whole, so any thread may read it.
         self.present: dict[Alert, float] = {}
-        #: Rounds in a row in which each was unlike before.
+        #: Polls in a row that contradict the present state of each.
         self._counted: dict[Alert, int] = {}
 
     def update(self, found: Iterable[Alert], at: float) -> None:
-        """Take in a round: all that is wrong now. Never switches."""
+        """Add the problems that a poll has found. Never switches."""
         now = {alert: alert for alert in found}
         counted = {}
         for alert in [*self.present, *(each for each in now if each not in self.present)]:
@@ -75,7 +75,7 @@ class Alerts:
 
 
 def all_of(*several: Alerts) -> dict[Alert, float]:
-    """What is wrong, and since when (epoch); the newest first."""
+    """Alerts with the time of their beginning (epoch); the newest first."""
     found = [item for alerts in several for item in alerts.present.items()]
     return dict(sorted(found, key=lambda item: -item[1]))
 
@@ -100,7 +100,7 @@ def of_daemons(overview: Overview) -> Iterator[Alert]:
 
 
 def alerts_of(overview: Overview, trends: dict[tuple[str, str], Trend], options: AdminOptions) -> Iterator[Alert]:
-    """Everything that is wrong, once: a depth is no alert beside what explains it. Dead letters need no consumer."""
+    """All problems, each once: a depth that another alert explains is left out. Dead letters need no consumer."""
     depth = options.alert_depth
     yield from of_daemons(overview)
     for topic, each in overview.topics.items():

@@ -1,8 +1,8 @@
 """Figures over time in bounded memory: 10 s for an hour, 1 min for a day.
 
 One column holds the figures of all series at one moment, so that memory grows with time up to its bound, and a new
-topic costs one place in each later column. The place of a series that is gone for a day is given to a new one; what the
-columns from before then hold there is not read.
+topic costs one place in each later column. A series that was not seen for a day loses its place to a new one, which
+does not read the older columns.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Columns:
     def __init__(self, most: int) -> None:
         self._most = most
         self._places: dict[Key, int] = {}
-        #: By place: since when (epoch) it belongs to its series, and when that was last seen.
+        #: By place: when its series got it, and when that was last seen (epoch).
         self._since: list[float] = []
         self._seen: list[float] = []
         self._free: list[int] = []
         self._fine: deque[Column] = deque(maxlen=FINE_COUNT)
         self._coarse: deque[Column] = deque(maxlen=COARSE_COUNT)
-        #: Those that the next coarse column is the mean of.
+        #: The fine columns whose mean will be the next coarse one.
         self._pending: list[Column] = []
         #: Whether the last fine columns are those of an earlier process.
         self._is_restored = False
@@ -64,7 +64,7 @@ class Columns:
     @property
     def size_bytes(self) -> int:
         """Bytes of all columns."""
-        # Those that were restored share their values.
+        # Restored columns share their values.
         found = {id(column.values): column.values for column in (*self._fine, *self._coarse, *self._pending)}
         return sum(row.itemsize * len(row) for values in found.values() for row in values)
 
@@ -88,7 +88,7 @@ class Columns:
     def restore(self, at: float, figures: Mapping[Key, Figures]) -> None:
         """Add a coarse column of an earlier process; the oldest first, before any other.
 
-        The hour gets it, too, as so many fine columns: graphs are drawn with equal steps.
+        It is also repeated in the fine columns of the hour, because graphs are drawn with equal steps.
         """
         begin = at - COARSE_SECONDS + FINE_SECONDS
         self._fill_gap(begin)
@@ -108,7 +108,7 @@ class Columns:
         return column
 
     def _fill_gap(self, at: float) -> None:
-        """Empty columns for the time in which no process ran."""
+        """Add empty columns for the time in which no process ran."""
         if not self._is_restored:
             return
         self._is_restored = False
@@ -117,7 +117,7 @@ class Columns:
             self._fine.append(_blank(at - (step + 1) * FINE_SECONDS, 0))
 
     def figures_of(self, column: Column) -> dict[Key, list[float]]:
-        """What a column holds, by series."""
+        """The figures of a column, by series."""
         found = {}
         for key, place in self._places.items():
             values = [row[place] if place < len(row) else NAN for row in column.values]
@@ -128,7 +128,7 @@ class Columns:
     def series(self, key: Key, metric: str, *, day: bool = False) -> list[tuple[float, float]]:
         """The times and values of a series; nan where there are none.
 
-        :param day: of a day, minute by minute, instead of the last hour
+        :param day: the last day, minute by minute, instead of the last hour
         """
         place = self._places.get(key)
         if place is None:
@@ -142,7 +142,7 @@ class Columns:
         ]
 
     def recent(self, key: Key, metric: str, points: int) -> list[float]:
-        """The last hour in this many points, each the mean of its part; for small graphs."""
+        """The last hour averaged into this many points, for small graphs."""
         values = [value for _, value in self.series(key, metric)]
         part = max(1, -(-len(values) // points))
         return [mean(values[start : start + part]) for start in range(0, len(values), part)]

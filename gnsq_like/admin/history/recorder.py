@@ -31,11 +31,11 @@ KEPT = 200
 
 
 class Recorder:
-    """One cluster's history. All methods but :meth:`run` and :meth:`look` are quick and never switch.
+    """One cluster's history. Only :meth:`run` and :meth:`look` may switch.
 
     :param cluster: its name
     :param take: takes an overview of at most this age in seconds; may switch
-    :param departures: those of the cluster in this process
+    :param departures: the cluster's, in this process
     :param store: where figures outlive the process; None for memory only
     """
 
@@ -68,7 +68,7 @@ class Recorder:
                 self.columns.restore(at, figures)
 
     def restore(self) -> None:
-        """Go on from what the file says of nsqds that left; before the first overview. Never switches."""
+        """Load the nsqds that had left from the file; before the first overview. Never switches."""
         if self._store is not None:
             self._store.restore_departures(self._cluster, self._departures())
 
@@ -88,13 +88,13 @@ class Recorder:
         return self._overviews[-1] if self._overviews else None
 
     def look(self, max_age: float) -> Overview:
-        """An overview of at most this age in seconds, which is taken in. May switch."""
+        """An overview of at most this age in seconds; the history gets it, too. May switch."""
         overview = self._take(max_age)
         self.add(overview)
         return overview
 
     def add(self, overview: Overview) -> None:
-        """Take an overview in, unless it is in already. Never switches."""
+        """Add an overview, unless it was added before. Never switches."""
         last, recorded = self.overview, self._recorded
         if last is not None and overview.taken <= last.taken:
             return
@@ -102,7 +102,7 @@ class Recorder:
         if last is not None:
             for change in differences(last, overview):
                 self.changes.add(change)
-        # Those that viewers cause come more often.
+        # Overviews that viewers cause come more often.
         if len(self._overviews) > 1 and overview.taken - self._overviews[-2].taken < _STEP:
             self._overviews.pop()
         self._overviews.append(overview)
@@ -128,7 +128,8 @@ class Recorder:
         return trends
 
     def _before(self, find: Callable[[Overview], _T | None]) -> tuple[_T | None, float]:
-        """The oldest of the last minute that is not of the newest overview, and how many seconds it is older."""
+        """The first find in an older overview of the last minute, and how many seconds older than the newest that
+        is."""
         newest = self._overviews[-1]
         for old in self._overviews:
             if old is not newest and (found := find(old)) is not None:
@@ -175,7 +176,7 @@ class Change:
 
 
 def differences(old: Overview, new: Overview) -> Iterator[Change]:
-    """What is different in the newer overview. Where a node is missing, its topics count as unchanged."""
+    """Changes in the newer overview. The topics of a node that is missing count as unchanged."""
     at = new.at
     before = {total.node.address: total for total in old.nodes}
     after = {total.node.address: total for total in new.nodes}

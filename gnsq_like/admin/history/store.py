@@ -1,4 +1,4 @@
-"""An SQLite file for what outlives the process: figures for graphs, a row for each minute of a day, and departures."""
+"""An SQLite file for state that outlives the process: a row of figures for each minute of a day, and departures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS minutes (cluster TEXT NOT NULL, at REAL NOT NULL, fig
                                     PRIMARY KEY (cluster, at));
 CREATE TABLE IF NOT EXISTS departures (cluster TEXT NOT NULL PRIMARY KEY, state TEXT NOT NULL)
 """
-#: Files that SQLite reads beside its own: what another user puts there would be written into it.
+#: Files that SQLite reads beside its own: it would copy what another user puts there into the database.
 _BESIDE = ("-journal", "-wal", "-shm")
 #: Bytes of the largest row that is read: 5,000 series take 500 KB.
 _MOST_BYTES = 64 * 1024 * 1024
@@ -74,7 +74,7 @@ class Store:
             logger.error("the history file %s cannot be written: %s", self._path, exc)
 
     def restore_departures(self, cluster: str, departures: Departures) -> None:
-        """Have the Departures go on from the state that was kept, if there is one. An error is logged."""
+        """Load the kept state into the Departures, if there is one. An error is logged."""
         try:
             with self._connected() as connection:
                 rows = connection.execute("SELECT state FROM departures WHERE cluster = ?", (cluster,)).fetchall()

@@ -1,6 +1,6 @@
-"""What the last minute says about a channel: rates, the time to drain, and whether something is wrong.
+"""Rates, the time to drain and problems of a channel, from the last minute.
 
-All of it is arithmetic on two overviews, an older and a newer one.
+Arithmetic on an older and a newer overview.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _by_length(drain: float) -> float:
 
 
 def total(values: Iterable[float]) -> float:
-    """The sum of those that are known; nan if none is."""
+    """The sum of the values that are known; nan if none is."""
     known = [value for value in values if value == value]
     return sum(known) if known else math.nan
 
@@ -97,7 +97,7 @@ def drain_seconds(depth: int, rate_in: float, rate_out: float) -> float:
 
 
 def states_of(channel: ChannelTotal, trend: Trend) -> list[str]:
-    """The words for what is unusual about a channel; those before may be the cause of those after."""
+    """Words for the unusual states of a channel, causes before their effects."""
     states = []
     if channel.paused:
         states.append("paused" if channel.paused == channel.nodes else "partly paused")
@@ -111,7 +111,7 @@ def states_of(channel: ChannelTotal, trend: Trend) -> list[str]:
 
 
 def topic_states(topic: TopicTotal, trends: dict[str, Trend]) -> list[str]:
-    """The same for a topic; what its channels have is counted."""
+    """The same for a topic, with the number of its channels in each state."""
     states: dict[str, int] = {}
     for name, channel in topic.channels.items():
         if not is_peek(name):
@@ -126,7 +126,7 @@ def topic_states(topic: TopicTotal, trends: dict[str, Trend]) -> list[str]:
 
 
 def figures_of(old: Overview | None, new: Overview) -> dict[Key, Figures]:
-    """What the history keeps of an overview: rates since the one before it."""
+    """The figures that the history keeps of an overview: rates since the previous one."""
     seconds = new.taken - old.taken if old is not None else 0.0
     found: dict[Key, Figures] = {}
     total = [0.0, 0.0, math.nan, math.nan, math.nan]

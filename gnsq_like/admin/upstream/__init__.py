@@ -1,1 +1,1 @@
-"""The daemons that the admin asks: which there are, one round of questions to all, sums of their answers."""
+"""The daemons that the admin polls: which there are, rounds of requests to all of them, sums of the answers."""

@@ -1,4 +1,4 @@
-"""What the admin changes in a cluster. Each may switch; each raises NoAnswer if nobody knows the topic."""
+"""Changes that the admin makes in a cluster. Each may switch, and raises NoAnswer if no daemon knows the topic."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from gnsq_like.errors import HTTPRequestFailed
 
 @dataclass
 class Performed:
-    """What came of an action of a user."""
+    """The result of a user's action."""
 
-    #: Daemons that carried it out, or messages that it was done to.
+    #: Daemons that carried it out, or messages that it affected.
     done: int = 0
     warnings: list[str] = field(default_factory=list)
-    #: What nsqadmin's API calls an error, although a part was carried out; empty if nothing.
+    #: The error in nsqadmin's API, although a part was carried out; empty if there is none.
     error: str = ""
 
 
 def operate(cluster: Cluster, action: str, topic: str, channel: str = "") -> Performed:
     """Create, delete, pause, unpause or empty a topic, or a channel of it, wherever it is."""
-    # First: nsqlookupds forget a topic that is deleted.
+    # Before the deletion, after which nsqlookupds do not list the topic.
     left = [] if action == "create" else cluster.not_reached(topic)
     return _performed(cluster, operations.operate(cluster.daemons, action, topic, channel or None), left)
 

@@ -1,8 +1,8 @@
-"""What the admin reads of a cluster; every method asks all upstreams that it concerns at once.
+"""Reads a cluster for the admin; every method asks all daemons concerned at once.
 
-All methods run in one hub (``admin/core.py``), and may switch there. Who asks while the same question is under way
-gets its answer; ``max_age`` is the age in seconds that an earlier answer may have. Where nsqadmin asks one daemon after
-the other, or asks for each topic, the questions here are fewer, and the answers the same.
+All methods run in one hub (``admin/core.py``), and may switch there. Equal requests at the same time share one answer;
+``max_age`` is the age in seconds that an earlier answer may have. nsqadmin asks one daemon after the other, or once for
+each topic; here fewer requests give the same answers.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _T = TypeVar("_T")
 MAX_AGE = 1.0
 #: The part of a core that polls may take: a poll that took 0.1 s of CPU time is not repeated for 2.9 s.
 MOST_CPU = 0.035
-#: The part of a round's time that nsqlookupds get, where nsqds are asked afterwards.
+#: The fraction of a round's time for nsqlookupds, if nsqds are asked afterwards.
 _FIRST_PART = 0.5
 
 
 @dataclass
 class Found(Generic[_T]):
-    """What was found, and which upstreams gave no answer."""
+    """The answer, and the daemons that gave none."""
 
     value: _T
     warnings: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class NodeReport:
 
 
 class Cluster:
-    """The daemons of one cluster: either all that these nsqlookupds know, or these nsqds.
+    """The daemons of one cluster: all nsqds that these nsqlookupds know, or a fixed list.
 
     :param name: for people; empty for the only one
     """
@@ -68,7 +68,7 @@ class Cluster:
     def __init__(self, name: str, daemons: Daemons) -> None:
         self.name = name
         self.daemons = daemons
-        #: Seconds that nsqlookupds have, where nsqds are asked afterwards: a part of a round's time.
+        #: Seconds for nsqlookupds, if nsqds are asked afterwards.
         self._first = _FIRST_PART * daemons.timeout
         self.shared = Shared()
         #: The last one that was taken.
@@ -162,7 +162,7 @@ class Cluster:
         return self.shared.get(("nodes",), ask, max_age)
 
     def node(self, address: str, max_age: float = 0.0) -> Found[NodeReport | None]:
-        """A node with all that it has; None if there is none of this name. Raises NoAnswer."""
+        """A node with its topics, channels and clients; None if there is none of this name. Raises NoAnswer."""
 
         def ask() -> Found[NodeReport | None]:
             known = self.nodes()
@@ -197,7 +197,7 @@ class Cluster:
     # -- all -------------------------------------------------------------------------------------------
 
     def overview(self, max_age: float = MAX_AGE) -> Overview:
-        """Everything, not older than ``max_age`` seconds, or than the time for which a costly poll must last.
+        """Everything, at most ``max_age`` seconds old, or older if polls of this cluster are costly.
 
         Failures are in its ``warnings`` and in the ``problem`` of its nodes.
         """
@@ -263,7 +263,7 @@ class Cluster:
         return known
 
     def producers_of(self, topic: str) -> list[Node]:
-        """The nodes that have a topic; empty if only nsqlookupds know it. Raises NoAnswer if nobody does."""
+        """The nodes that have a topic; empty if only nsqlookupds know it. Raises NoAnswer if no daemon does."""
         return [*self.daemons.nodes_of(topic, self._first).answers.values()]
 
     def not_reached(self, topic: str) -> list[str]:

@@ -20,8 +20,8 @@ class Departures:
 
     An nsqd that crashes or is cut off disappears from every list, as one that was stopped on purpose does. It is kept
     in the overview, and polled, until it is listed again, is dismissed, or a day has passed; unless it was tombstoned,
-    which is how an operator says that it is to go. A nsqlookupd that does not answer has made no nsqd leave, nor has
-    one that was restarted and waits for its nsqds, as long as they answer.
+    which is how an operator retires it. A nsqlookupd that does not answer, or was restarted and waits for its nsqds,
+    makes no nsqd leave as long as the nsqd answers.
 
     Belongs to the core's thread, and never switches.
     """
@@ -31,11 +31,11 @@ class Departures:
         self._listed: dict[str, Node] = {}
         #: Those that left, and when (epoch).
         self.left: dict[str, tuple[Node, float]] = {}
-        #: Those of which something was tombstoned since they were first seen.
+        #: Those with a tombstoned topic since they were first seen.
         self._tombstoned: set[str] = set()
 
     def state(self) -> dict[str, Any]:
-        """All of it for JSON; see :meth:`restore`."""
+        """The whole state for JSON; see :meth:`restore`."""
         return {
             "listed": [asdict(node) for node in self._listed.values()],
             "left": [[asdict(node), at] for node, at in self.left.values()],
@@ -45,7 +45,7 @@ class Departures:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a :meth:`state`: what was listed then and is not now has left.
 
-        :raises ValueError, TypeError, KeyError: it is none
+        :raises ValueError, TypeError, KeyError: it is not such a state
         """
         listed = {node.address: node for node in (Node(**each) for each in state["listed"])}
         left = {node.address: (node, float(at)) for node, at in ((Node(**each), at) for each, at in state["left"])}
@@ -72,7 +72,7 @@ class Departures:
         self._tombstoned &= listed.keys()
 
     def tombstone(self, address: str) -> None:
-        """Note that somebody tombstones a topic of this nsqd, which then loses the topic at once."""
+        """Note that a topic of this nsqd is tombstoned, and lost at once."""
         self._tombstoned.add(address)
 
     def dismiss(self, address: str) -> bool:

@@ -62,7 +62,7 @@ class TopicTotal:
 
 @dataclass(slots=True)
 class NodeTotal:
-    """A node, and what it holds."""
+    """A node with its totals."""
 
     node: Node
     #: Why its figures are missing; empty if they are not.
@@ -93,7 +93,7 @@ class Overview:
     #: Why each nsqlookupd did not answer; empty if it did.
     lookupds: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    #: What each node reported, by its address; the totals are made of it.
+    #: The report of each node, by its address; the totals are their sums.
     reported: dict[str, list[TopicFigures]] = field(default_factory=dict)
     #: Seconds of CPU time that it took.
     cost: float = 0.0
@@ -130,12 +130,12 @@ class NodeStats:
 
 
 def read_stats(stats: NsqdStats) -> NodeStats:
-    """What an nsqd's /stats says."""
+    """Read an nsqd's /stats."""
     return NodeStats(read_topics(stats), stats["health"], stats["start_time"])
 
 
 def add_node(overview: Overview, total: NodeTotal, stats: NodeStats) -> None:
-    """Add what a node reported."""
+    """Add a node's report."""
     total.health, total.start_time = stats.health, stats.start_time
     total.topics = len(stats.topics)
     for each in stats.topics:

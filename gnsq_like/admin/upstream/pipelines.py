@@ -1,7 +1,7 @@
 """The Spark pipelines whose status is watched (docs/pipeline.rst): asked every few seconds, in the core's thread.
 
-Pages read what the last round found, so a pipeline that does not answer delays none of them. Its last figures stay, and
-the page says how old they are.
+Pages show the results of the last round, so a pipeline that does not answer delays no page. Its last figures stay, with
+their age.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two rounds, and for one.
 EVERY, TIMEOUT = 5.0, 3.0
-#: Bytes of an answer, and what of it is kept: characters of a text, and of problems and nsqds so many.
+#: Limits of an answer: bytes in all, characters of a text, number of problems and of nsqds.
 MAX_ANSWER_BYTES = 1 << 20
 _MOST_TEXT, _MOST_PROBLEMS, _MOST_NSQDS = 300, 20, 500
 
@@ -44,7 +44,7 @@ class PipelineNsqd:
 
 @dataclass(frozen=True)
 class PipelineFigures:
-    """What a pipeline says of itself. Durations are in seconds; None is unknown."""
+    """The status that a pipeline reports. Durations are in seconds; None is unknown."""
 
     state: str
     #: ok, failing or starting.
@@ -76,7 +76,7 @@ class Pipeline:
 
     @property
     def is_well(self) -> bool:
-        """Whether it answers, and nothing is wrong with it."""
+        """Whether it answers, without problems."""
         return not self.problem and self.figures is not None and self.figures.status == "ok"
 
 
@@ -118,7 +118,7 @@ class Pipelines:
             gevent.sleep(EVERY)
 
     def ask(self, now: float) -> None:
-        """Ask all of them once, after a round that is under way. May switch."""
+        """Poll all of them once, after a round that is under way. May switch."""
         with self._asking:
             self._ask(now)
 

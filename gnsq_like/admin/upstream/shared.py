@@ -1,7 +1,7 @@
-"""One question for all who ask the same at about the same time; in one hub.
+"""One request for all callers that ask the same at about the same time; in one hub.
 
-Whoever comes while a question is under way waits for its answer, and an answer is given again until it is too old.
-An action makes all answers too old, so that its effect is seen at once.
+A caller that comes while the request is under way waits for its answer, and an answer is reused until it is too old. An
+action discards all answers, so that its effect is seen at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gevent.event import AsyncResult
 
 _T = TypeVar("_T")
 
-#: Answers that are kept; a scan of many topics must not fill the memory.
+#: Answers to keep; a scan of many topics must not fill the memory.
 _MOST_KEPT = 256
 
 
@@ -26,7 +26,7 @@ class Shared:
         self._kept: dict[Hashable, tuple[float, Any]] = {}
 
     def forget(self) -> None:
-        """Give none of the present answers again, nor one that is under way. Never switches."""
+        """Discard all answers, also those under way. Never switches."""
         self._kept.clear()
 
     def get(self, key: Hashable, ask: Callable[[], _T], max_age: float) -> _T:

@@ -1,7 +1,7 @@
 """nsqadmin's JSON API, to the letter (docs/internals 5.1), and /alerts: a table of paths, methods and functions.
 
-Scripts written for nsqadmin go on: it reads a JSON body whatever its content type. It sends what nsqadmin sends, null
-for an empty list included. Differences, all deliberate: names that no daemon would accept are 400 INVALID_TOPIC or
+Scripts written for nsqadmin still work: a JSON body is read whatever its content type. It sends what nsqadmin sends,
+null for an empty list included. Differences, all deliberate: names that no daemon would accept are 400 INVALID_TOPIC or
 INVALID_CHANNEL everywhere; without nsqlookupds, POST /topics creates the topic, which nsqadmin only claims to do; texts
 of errors of upstreams and of wrong JSON are our own.
 """
@@ -158,7 +158,7 @@ class API:
 
 
 def _upstream_error(text: str) -> HTTPProblem:
-    """As nsqadmin says that no upstream has answered."""
+    """nsqadmin's response if no daemon has answered."""
     return HTTPProblem(502, f"UPSTREAM_ERROR: {text}")
 
 

@@ -54,7 +54,7 @@ _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _SAFE = ("GET", "HEAD", "OPTIONS")
 #: The prefix of a further cluster's routes.
 _CLUSTER = "/clusters/<cluster>"
-#: Bytes of a request's body: a published message, and the rest of its form.
+#: Longest body of a request, in bytes: a published message, and the rest of its form.
 _MOST_BYTES = 8 * 1024 * 1024
 
 
@@ -127,7 +127,7 @@ class _Routes:
         g.in_cluster = name is not None
 
     def check(self) -> Response | None:
-        """Refuse a request from the wrong place, or without the right password."""
+        """Refuse a request from another site, to an unexpected host, or without the right password."""
         site = self._site
         if not site.guard.is_host_right(request):
             name = request.headers.get("Host", "")[:100]
@@ -158,7 +158,7 @@ class _Routes:
         return None
 
     def finish(self, response: Response) -> Response:
-        """What all responses have in common."""
+        """Add the headers that all responses have."""
         identity, passwords = g.get("identity"), self._site.identities.passwords
         if identity is not None and identity.is_new and passwords is not None:
             response.set_cookie(

@@ -21,7 +21,7 @@ from gnsq_like.httpd.wsgi import Answer, HTTPProblem
 #: Names in NSQ's config file that differ from the options'.
 _NAMES = {"lookupd_http_addresses": "nsqlookupd_http_addresses"}
 _LOOKUPDS = "nsqlookupd_http_addresses"
-#: What only the process knows: secrets, and URLs that may hold some.
+#: Options that are not shown: secrets, and URLs that may contain some.
 _SECRET = ("password_file", "nsqd_auth_secret", "notification_http_endpoint")
 
 

@@ -1,4 +1,4 @@
-"""Graphs as inline SVG, drawn by the server: no script, and no style but the classes of the stylesheet."""
+"""Graphs as inline SVG, drawn by the server without scripts, with classes of the stylesheet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gnsq_like.admin.web.words import compact, number
 _SPARK_WIDTH, _SPARK_HEIGHT = 96, 22
 #: Of a large one; its width is stretched to that of the page.
 _WIDTH, _HEIGHT = 600, 120
-#: The lowest top of its scale: the middle of an idle one is 1 then, and not a part of a message.
+#: The least top of its scale: the middle of an idle graph is then 1, not a fraction of a message.
 _LEAST_TOP = 2.0
 
 
@@ -83,7 +83,7 @@ def bar(part: float, whole: float, label: str) -> Markup:
 
 
 def nice_above(value: float) -> float:
-    """The next of 1, 2, 5, 10, 20 ... that is not below the value."""
+    """The lowest of 1, 2, 5, 10, 20 ... that is at least the value."""
     if not value > 0:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(value))

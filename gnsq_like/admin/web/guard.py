@@ -1,4 +1,4 @@
-"""The checks that a request passes before anything else: its Host, and where a changing one comes from.
+"""The first checks of a request: its Host and, if it changes something, its origin.
 
 - Host: a page of another site may have its name resolved to this address (DNS rebinding), and its scripts would then
   read everything. Only expected names are answered.
@@ -92,6 +92,6 @@ class Guard:
         response.set_cookie(TOKEN_COOKIE, token, path=path, httponly=True, samesite="Strict", secure=secure)
 
     def set_headers(self, response: Response) -> None:
-        """What every response tells the browser."""
+        """Headers that every response has for the browser."""
         for name, value in self._headers.items():
             response.headers.setdefault(name, value)

@@ -1,7 +1,7 @@
-"""Who makes a request, and whether that user may change something.
+"""The user of a request, and whether that user may change something.
 
-A user is known by the password file, or by a header that a trusted proxy sets. nsqadmin believes that header from
-everybody, so there whoever reaches the port is an administrator.
+Users are identified by the password file, or by a header that a trusted proxy sets. nsqadmin trusts that header from
+any client, so anyone who reaches its port is an administrator.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Identity:
     #: Empty if unknown.
     user: str
     may_write: bool
-    #: False if a password is required, and this request has none that is right.
+    #: False if a password is required, and this request lacks the right one.
     is_authenticated: bool = True
     #: Whether the password was right just now, so that the user gets a session.
     is_new: bool = False
 
 
 class Identities:
-    """Tells users by the options.
+    """Identifies users, as the options say.
 
     :param core: for hashes of passwords
     :param audit: where wrong passwords are recorded

@@ -1,6 +1,6 @@
-"""What programs watch a cluster by: /metrics for Prometheus, and /healthz.
+"""Pages for programs that watch a cluster: /metrics for Prometheus, and /healthz.
 
-Both show what the admin has found anyway, and cause at most one round of questions for any number of programs.
+Both show results of the admin's own polls, so any number of programs causes at most one more round of requests.
 
 All counts have the label ``node``: an nsqd that is restarted counts from 0, which ``rate`` understands, and one that
 does not answer has no counts until it does; sums of all nodes would fall in both cases.

@@ -26,14 +26,14 @@ from gnsq_like.errors import NSQError
 
 @dataclass(frozen=True)
 class Target:
-    """What an action is for."""
+    """The topic, channel or node of an action."""
 
     topic: str = ""
     channel: str = ""
     node: str = ""
 
 
-#: What each does, by nsqadmin's names.
+#: The actions, by nsqadmin's names.
 ACTIONS: dict[str, Callable[[Cluster, Target], Performed]] = {
     "dismiss_node": lambda cluster, target: actions.dismiss(cluster, target.node),
     "tombstone_topic_producer": lambda cluster, target: actions.tombstone(cluster, target.topic, target.node),
@@ -82,7 +82,7 @@ class Operations:
         carry_out: Callable[[], Performed],
         **details: object,
     ) -> Performed:
-        """Carry out any action, and record it. Raises what ``carry_out`` raises."""
+        """Call ``carry_out`` and record the result. Raises what it raises."""
         entry = _entry(action, target, request, identity.user)
         if cluster.name:
             entry["cluster"] = cluster.name
@@ -93,7 +93,7 @@ class Operations:
             outcome = carry_out()
         except NSQError as exc:
             self._audit.add({**audited, "result": "failed", "error": str(exc)})
-            # As nsqadmin: these are notified even when they failed.
+            # Like nsqadmin, notify these even when they failed.
             if isinstance(exc, NoAnswer) and action.startswith(("pause", "unpause", "empty")):
                 self._notify(entry)
             raise

@@ -1,9 +1,8 @@
-"""The users of the password file: who logs in, with what, and how often somebody may try.
+"""The users of the password file: hashes, sessions, and limits of tries.
 
-A hash costs 100 ms of CPU time. So it is computed beside the core's thread, one at a time, and only for a request that
-gives a password; tries are limited for each address and for each user, and so is how many wait for a thread. A user
-whose password was right gets a cookie, and is never among them again; neither is a program that sends the password
-with every request, as curl does.
+A hash costs 100 ms of CPU time, so hashes are computed outside the core's thread, one at a time; tries are limited for
+each address and each user, and so is the number of requests that wait. A right password is remembered, by a cookie for
+browsers and by a digest for programs that send it with every request, and costs no second hash.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ _NOBODY = generate_password_hash("nobody has this password")
 
 
 class TooManyTries(Exception):
-    """The password was not looked at.
+    """Too many tries: the password was not checked.
 
-    :param seconds: until it makes sense to try again
-    :param is_first: whether the try before this one was looked at
+    :param seconds: until the next try is allowed
+    :param is_first: whether the previous try was checked
     """
 
     def __init__(self, seconds: float, is_first: bool) -> None:
@@ -58,7 +57,7 @@ class Tries:
     def __init__(self) -> None:
         #: When each address or user has all tries again.
         self._full_at: dict[tuple[str, str], float] = {}
-        #: Those that had none left at the last try.
+        #: Those whose last try was refused.
         self._without: set[tuple[str, str]] = set()
 
     def take(self, address: str, user: str, now: float) -> None:
@@ -83,7 +82,7 @@ class Tries:
             raise TooManyTries(max(waits.values()), is_first)
 
     def give_back(self, address: str, user: str) -> None:
-        """Undo :meth:`take`: the password was right, or was not looked at."""
+        """Undo :meth:`take`: the password was right, or was not checked."""
         for key in (("address", address), ("user", user)):
             if key in self._full_at:
                 self._full_at[key] -= TRIES[key[0]][1]
@@ -96,7 +95,7 @@ class Passwords:
     :param core: computes hashes
     :param clock: the time of day
 
-    The file is read again when it has changed. One that cannot be read any more changes nothing, and is logged.
+    The file is read again when it has changed. If it cannot be read any more, that is logged, and the old users stay.
 
     :raises InvalidOption: if the file cannot be read
     """
@@ -129,7 +128,7 @@ class Passwords:
             raise TooManyTries(1.0, is_first=True)
         self._waiting += 1
         try:
-            # For an unknown user the time is the same.
+            # An unknown user takes the same time.
             credentials = hashes.get(user, _NOBODY), password
             is_right = self._core.run(self._core.compute, _is_password, credentials)
         finally:
@@ -143,12 +142,12 @@ class Passwords:
         return True
 
     def session(self, user: str) -> str:
-        """A cookie by which this user is known for SESSION_SECONDS."""
+        """A cookie that identifies this user for SESSION_SECONDS."""
         name = f"{self._clock() + SESSION_SECONDS:.0f}:{user}"
         return base64.urlsafe_b64encode(self._of_session(name, user) + name.encode()).decode()
 
     def user_of(self, session: str) -> str | None:
-        """The user of a cookie; None if it is none of this process, too old, or from before the password changed."""
+        """The user of a cookie; None if it is not from this process, too old, or older than the password."""
         try:
             found = base64.urlsafe_b64decode(session.encode())
             digest, name = found[:32], found[32:].decode()
@@ -193,7 +192,7 @@ def _is_password(credentials: tuple[str, str]) -> bool:
 def read_passwords(path: str) -> dict[str, str]:
     """The hashes in a password file, by user: a line is ``user:hash``; # begins a comment.
 
-    :raises InvalidOption: if the file cannot be read, or has a line that is none
+    :raises InvalidOption: if the file cannot be read, or has a malformed line
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -214,7 +213,7 @@ def read_passwords(path: str) -> dict[str, str]:
 
 
 def password_line(user: str, password: str) -> str:
-    """A line for the password file. Raises InvalidOption for a user that it cannot hold."""
+    """A line for the password file. Raises InvalidOption for a name that cannot be written there."""
     if not user or ":" in user or "#" in user or not user.isprintable() or user != user.strip():
         raise InvalidOption("user", user, "it must be printable, without : and #")
     return f"{user}:{generate_password_hash(password)}"

@@ -1,6 +1,6 @@
 """Pages as HTML: the templates, their helpers, and ETags.
 
-Viewers of the same page, with the same rights, share its HTML: what differs between them is put in afterwards.
+Viewers of the same page with the same rights share its HTML; what differs is inserted afterwards.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from gnsq_like.admin.web.pages.page import UPWARDS, Page, View
 from gnsq_like.server.daemon_options import VERSION
 
 _HERE = Path(__file__).parent
-#: In place of the token, until the page is sent.
+#: A placeholder for the token, until the page is sent.
 _TOKEN = "(the token of this browser)"
-#: In place of the overview's time, which alone makes no new page.
+#: A placeholder for the overview's time, which alone makes no new page.
 _AS_OF = "(the time of the overview)"
 #: Seconds between two refreshes of a page.
 EVERY = 5

@@ -1,4 +1,4 @@
-"""Responses of the JSON API, in nsqadmin's form, and compression of all that are worth it."""
+"""Responses of the JSON API, in nsqadmin's form, and compression of large responses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def problem(status: int, text: str) -> Response:
 
 
 def is_missing(path: str, method: str = "GET") -> bool:
-    """Whether a path is none of the pages and of the API."""
+    """Whether a path belongs to no page and not to the API."""
     adapter = current_app.create_url_adapter(request)
     try:
         endpoint, _ = adapter.match(path, method) if adapter is not None else ("", {})

@@ -17,7 +17,7 @@ from gnsq_like.admin.web.site import Site
 
 logger = logging.getLogger(__name__)
 
-#: The cookie with what an action says on the next page, and its longest text.
+#: The cookie with the note for the next page, and its longest text.
 NOTE_COOKIE = "nsq_admin_note"
 _MOST_TEXT = 1200
 
@@ -51,11 +51,11 @@ class Screens:
         return None
 
     def missing(self, path: str = "") -> Response:
-        """For a path that is none."""
+        """The page for an unknown path."""
         return self._error("There is no such page", f"/{path}"[:200], 404)
 
     def refused(self, status: int, why: str) -> Response:
-        """For a form that was refused."""
+        """The page for a form that was refused."""
         return self._error("That was refused" if status == 403 else "That did not work", why, status)
 
     def _error(self, title: str, why: str, status: int) -> Response:
@@ -64,8 +64,8 @@ class Screens:
     def show(self, section: str, make: Callable[[View], Page], *, kept: bool = False) -> Response:
         """The response with a page. May switch, or block.
 
-        :param section: which entry of the menu it belongs to
-        :param kept: whether it shows nothing but the overview and its history
+        :param section: its entry of the menu
+        :param kept: whether it depends only on the overview and its history
         """
         site = self.site
         identity = site.identity
@@ -126,14 +126,14 @@ class Screens:
         return None
 
     def told(self, where: str, outcome: Performed, text: str) -> AnyResponse:
-        """Go to a page that says what came of an action."""
+        """Redirect to a page that shows the result of an action."""
         if not outcome.warnings:
             return self.go(where, text)
         errors = "; ".join(outcome.warnings)
         return self.go(where, f"In part: {errors}" if outcome.done else f"That did not work: {errors}", "bad")
 
     def go(self, where: str, text: str, kind: str = "good") -> AnyResponse:
-        """Go to a page, which says this."""
+        """Redirect to a page that shows this note."""
         response = redirect(where, 303)
         note = base64.urlsafe_b64encode(json.dumps({"text": text[:_MOST_TEXT], "kind": kind}).encode()).decode()
         path = request.script_root + "/"
@@ -143,7 +143,7 @@ class Screens:
 
 
 def _read_note() -> dict[str, str] | None:
-    """What the last action said; a cookie is the browser's to change, so it is only text here."""
+    """The note of the last action. The browser may have changed the cookie, so it is treated as plain text."""
     try:
         found = json.loads(base64.urlsafe_b64decode(request.cookies.get(NOTE_COOKIE, "")))
         return {"text": str(found["text"])[:_MOST_TEXT], "kind": "bad" if found["kind"] == "bad" else "good"}

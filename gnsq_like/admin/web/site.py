@@ -1,4 +1,4 @@
-"""What all pages and the API of one application share."""
+"""The state that all pages and the API of an application share."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ class Site:
     def look(self) -> Overview:
         """An overview for programs, which watch this request's cluster. May switch, or block.
 
-        It may be as old as those of the history, so that programs cause no questions besides those for that.
+        It may be as old as those of the history, so that programs cause no additional polls.
         """
         return self.run(self.recorder.look, FINE_SECONDS)
 
     @property
     def alerts(self) -> dict[Alert, float]:
-        """What is wrong with this request's cluster, and with pipelines, since when."""
+        """Alerts of this request's cluster and of pipelines, with their beginnings."""
         return all_of(self.recorder.alerts, self.pipelines.alerts)
 
     def recorder_of(self, cluster: str) -> Recorder:

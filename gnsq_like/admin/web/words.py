@@ -13,7 +13,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _MISSING = "–"
 #: Characters of a text on a page.
 _MOST_TEXT = 500
-#: Those of a message's body, and bytes of one that is no text.
+#: Characters of a message's body, and bytes of a binary one.
 _MOST_BODY = 20_000
 
 
@@ -117,17 +117,17 @@ def size(count: float | None) -> str:
 
 
 def whole(text: str) -> Markup:
-    """A text that is shown however long it is; others are cut by :func:`cut`."""
+    """A text that is shown in full; others are cut by :func:`cut`."""
     return escape(text)
 
 
 def cut(value: object) -> Any:
-    """What a template shows of a value: a text that comes from elsewhere may be of any length."""
+    """A value as a template shows it, shortened: text from elsewhere may have any length."""
     return f"{value[:_MOST_TEXT]}…" if type(value) is str and len(value) > _MOST_TEXT else value
 
 
 def body(data: bytes) -> str:
-    """A message's body as text: JSON is set out, and bytes that are no text are replaced."""
+    """A message's body as text: JSON is indented, and bytes that are not UTF-8 are replaced."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

@@ -47,12 +47,12 @@ def archive_topics(
     """Write topics into files until ``stop`` is set. May switch.
 
     Files that an earlier run did not close are recovered first. When this returns, all messages in flight have been
-    synced and finished, or given back, and files are closed; those that could not be uploaded are by the next run.
+    synced and finished, or given back, and files are closed; the next run repeats failed uploads.
 
-    :param topics: empty for all that the nsqlookupds know, also as they appear
+    :param topics: empty for all that the nsqlookupds know, including those that appear later
     :param pattern: only topics with a match
-    :param topic_refresh: seconds between two looks for new topics
-    :param lookupd_timeout: seconds for each look, and within that for connecting
+    :param topic_refresh: seconds between two polls for new topics
+    :param lookupd_timeout: seconds for each poll, including the connection
     :param hang_up: when it is set, all files are closed, and it is cleared
     :returns: the number of messages finished
     :raises InvalidOption: neither topics nor nsqlookupds

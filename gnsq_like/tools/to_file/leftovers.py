@@ -1,11 +1,11 @@
-"""Files that an earlier run did not close: they are cut back to what can be read, and handed to the output.
+"""Files that an earlier run did not close: truncated to their readable part, and handed to the output.
 
-Which files are open is noted on disk, in a directory of this user's own, because the files may be in /tmp. A note says
-which file it is, and how long it was when it was opened. Nothing is cut below that, only what this tool made is
-removed, and what does not fit its note is reported and left as it is. Before a file is made there is another note, so
-that a kill in between does not leave an empty file, which is no compressed one.
+Open files are noted on disk, in a directory of this user's own, because the files may be in /tmp. A note identifies the
+file and its size when it was opened: it is never truncated below that size, and a file that does not match its note is
+reported and left alone. A file is also noted before it is created, so that a kill in between does not leave an empty
+file, which is not a valid compressed one.
 
-What is cut off was never synced, so its messages were never finished and are delivered again.
+The part that is cut off was never synced, so its messages were never finished and are delivered again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_BYTES = 32 * 1024
 
 @dataclass(frozen=True)
 class Note:
-    """A file that is open, or is about to be made."""
+    """A file that is open, or about to be created."""
 
     #: Relative to the directory of files in progress, without "..".
     name: str
@@ -58,7 +58,7 @@ class Note:
         return cls(name, device, state.st_ino, state.st_size, made)
 
     def fits(self, state: os.stat_result, directory: int) -> bool:
-        """Whether a file is the one that was opened, or made."""
+        """Whether a file is the one that was opened or created."""
         if self.inode is None:
             return not why_not_ours(state) and not state.st_size
         device = os.fstat(directory).st_dev if self.device is None else self.device
@@ -134,7 +134,7 @@ def _read(base: str, directory: int) -> bytes | None:
 
 
 def _parsed(content: bytes) -> Note | None:
-    """A note; None if it is none."""
+    """Parse a note; None if it is malformed."""
     try:
         note = Note(**json.loads(content))
         parts = note.name.split("/")
@@ -148,7 +148,8 @@ def _parsed(content: bytes) -> Note | None:
 def recover(plan: FilePlan, output: Output) -> list[str]:
     """Deal with all leftovers in the directory of files in progress; returns their names. Blocks.
 
-    A file that a process has open is none. Those of other topics are dealt with, too: they follow the same rules.
+    A file that a process has open is not a leftover. Those of other topics are recovered, too: they follow the same
+    rules.
 
     :raises NotOurs: the directory of notes is another user's
     """
@@ -193,7 +194,7 @@ def _recover_one(plan: FilePlan, output: Output, note: Note) -> bool:
 
 
 def _cut_back(file: BinaryIO, path: str, note: Note, directory: int) -> int:
-    """Cut a file back to what can be read, but not below its size when it was opened; returns its size, synced."""
+    """Truncate a file to its readable part, but not below its size when it was opened; sync it, and return its size."""
     state = os.fstat(file.fileno())
     if not note.fits(state, directory):
         raise NotOurs(path, "it was replaced just now")

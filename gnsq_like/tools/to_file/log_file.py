@@ -1,8 +1,8 @@
-"""One topic's files: opened, written, rotated, synced and closed as docs/internals 6.1 says. Every method blocks.
+"""One topic's files: opened, written, rotated, synced and closed as in docs/internals 6.1. Every method blocks.
 
-A file is noted before it is made, and again when it is open and before its first byte, so that a later run finds what
-this one did not close (``leftovers``). Whoever has a file open holds a shared lock on it, so that it is not taken for a
-leftover. Its name, and those of directories made for it, are on disk before the first sync returns.
+A file is noted before it is created, and again when it is open and before its first byte, so that a later run finds
+files that this one did not close (``leftovers``). A process holds a shared lock on its open files, so that they are not
+taken for leftovers. A file's name, and those of directories created for it, are on disk before the first sync returns.
 
 A file that was renamed or removed, by logrotate for example, is noticed at the next sync, and another one is opened.
 What was not synced before it was removed is written again.
@@ -103,7 +103,7 @@ class LogFile:
             self._next_file()
 
     def sync(self) -> None:
-        """Wait until all that was written is on disk, and can be read up to there.
+        """Wait until everything written is on disk, and can be read up to there.
 
         If the file has been renamed or removed, there is none afterwards, or a new one.
         """
@@ -142,7 +142,7 @@ class LogFile:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the file as it is, without syncing and without handing it to the output."""
+        """Close the file without syncing, and without handing it to the output."""
         self._member = None
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:

@@ -1,4 +1,4 @@
-"""Compressed files as a row of members: gzip members or zstd frames. Each can be read without those after it."""
+"""Compressed files as a sequence of members: gzip members or zstd frames. Each can be read without those after it."""
 
 from __future__ import annotations
 

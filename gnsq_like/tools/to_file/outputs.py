@@ -5,8 +5,8 @@
 - :class:`UploadedTo`: into a store, by fsspec. A closed file is moved to ``.upload/`` in the work dir, where it stays
   until it has been uploaded, in this run or a later one
 
-Before an upload begins, the name in the store is chosen and noted beside the file. So a run that is killed after an
-upload, and before it removed the file, finds on its next start that the object of this name is its own.
+Before an upload begins, the name in the store is chosen and noted beside the file. So if a run is killed between an
+upload and the removal of the file, the next run knows that the object of this name is its own.
 
 Names are relative to the directories that the user chose, and no link below these is followed (``own_files``).
 """
@@ -48,7 +48,7 @@ class Output(Protocol):
         :param name: relative to the directory of files in progress
         :param template: its name, in which <REV> is left
         :param revision: its number; a higher one is chosen if the name is taken
-        :raises NotOurs: another user may have put something in its way
+        :raises NotOurs: another user may have put a file or link there
         """
 
 
@@ -150,7 +150,7 @@ class UploadedTo:
     """Files are uploaded to a store.
 
     :param url: of the store and the path in it, as fsspec writes them
-    :param work_dir: the directory of files in progress, and of those that wait
+    :param work_dir: the directory of files in progress, and of those waiting for upload
     :raises MissingPackage: fsspec, or its package for this kind of store, is not installed
     :raises NotOurs: another user may have made the directory in which files wait
     """
@@ -167,7 +167,7 @@ class UploadedTo:
             raise MissingPackage(getattr(exc.__cause__, "name", None) or "fsspec") from exc
         self._work_dir = work_dir
         self._waiting = MovedTo(work_dir, work_dir)
-        #: What was left out with a warning.
+        #: Files that were skipped with a warning.
         self._left_out: set[str] = set()
         _drop_planted_notes(work_dir)
 
@@ -240,7 +240,7 @@ class UploadedTo:
 
 
 def _drop_planted_notes(work_dir: str) -> None:
-    """Where others could write into the directory of uploads: take their rights away, and the notes of targets."""
+    """If others could write into the directory of uploads, remove their permission, and the notes of targets."""
     with private_directory(work_dir, UPLOADS) as (descriptor, is_wide):
         if not is_wide:
             return
@@ -256,7 +256,7 @@ def _drop_planted_notes(work_dir: str) -> None:
 
 
 def _is_note(base: str) -> bool:
-    """Whether this is a note of a target, or what a kill left of one; the names of topics may begin with a dot."""
+    """Whether this is a note of a target, or a part of one that a kill left; topic names may begin with a dot."""
     return base.startswith(".") and base.endswith((_TARGET_SUFFIX, ".tmp"))
 
 

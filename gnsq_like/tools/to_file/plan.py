@@ -14,7 +14,7 @@ from gnsq_like.tools.to_file.members import COMPRESSIONS
 
 REV = "<REV>"
 DATETIME = "<DATETIME>"
-#: The directives of a datetime format; anything else stands for itself, as in NSQ's own.
+#: The directives of a datetime format; other text is kept, as in NSQ's own.
 _DIRECTIVES = frozenset("BbmAadHIMSYypZz")
 
 
@@ -27,7 +27,7 @@ def is_url(path: str) -> bool:
 class FilePlan:
     """How files are named, compressed and rotated. Defaults are those of NSQ's nsq_to_file.
 
-    :raises InvalidOption: if an option is invalid, or does not go with another
+    :raises InvalidOption: if an option is invalid, or excludes another
     """
 
     #: A directory, or the URL of a store that fsspec knows, such as s3://bucket/prefix.
@@ -100,7 +100,7 @@ class FilePlan:
         return name if name.endswith(suffix) else name + suffix
 
     def dated(self, template: str, now: float) -> str:
-        """The name at a time, in which <REV> is left: relative to the directory, which it does not leave."""
+        """The name at a time, with <REV> left in it; relative to the directory, and never outside it."""
         name = template.replace(DATETIME, format_time(self.datetime_format, now))
         return "/".join(inside(part) for part in name.split("/") if part)
 

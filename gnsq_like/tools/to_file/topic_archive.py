@@ -1,9 +1,9 @@
 """One topic into files: when messages are written, synced and finished.
 
-Messages are taken from the Reader as they come, and a native thread writes and syncs them. While it does, further ones
-are collected. A sync is due
+A native thread writes and syncs the messages; those that arrive meanwhile are collected. A sync is due
 
-- when half of max_in_flight waits for one, so that nsqd can deliver the other half meanwhile; or nsqd delivers no more
+- when half of max_in_flight waits for one, so that nsqd can deliver the other half meanwhile; or when nsqd delivers no
+  more
 - ``sync_interval`` after the last, and after half of the time that nsqd gives for an answer
 - when a file is opened or closed, on SIGHUP, and for everything that comes during the stop
 """
@@ -82,7 +82,7 @@ class TopicArchive:
         self._woken.set()
 
     def begin_to_end(self) -> None:
-        """From now on, sync whatever comes at once. Never switches."""
+        """From now on, sync each message at once. Never switches."""
         self._ending = True
         self._woken.set()
 
@@ -105,7 +105,7 @@ class TopicArchive:
             self._guarded(self._turn)
 
     def _guarded(self, step: Callable[[], object]) -> None:
-        """Run a step; an error of the disk ends the tool, and nothing that was not synced is finished."""
+        """Run a step; a disk error ends the tool, and only synced messages are finished."""
         try:
             step()
         except Exception as exc:

@@ -1,1 +1,1 @@
-"""The pages: what each shows, as a template and its values. All of this runs in the core's thread, and may switch."""
+"""The pages: a template and its values for each. Runs in the core's thread, and may switch."""

@@ -14,7 +14,7 @@ from gnsq_like.admin.web.screens import Screens
 from gnsq_like.errors import NSQError
 from gnsq_like.wire.names import is_valid_name
 
-#: What is said after an action.
+#: The note after each action.
 _DONE = {
     "create_topic": "{topic} is registered.",
     "create_channel": "{topic}/{channel} is registered, and created on the nodes that have {topic}.",
@@ -32,7 +32,7 @@ _DONE = {
 
 
 def _act(screens: Screens) -> AnyResponse:
-    """A button that changes something."""
+    """Carry out the action of a button."""
     form = request.form
     target = Target(form.get("topic", "").strip(), form.get("channel", "").strip(), form.get("node", "").strip())
     action = form.get("action", "")

@@ -6,7 +6,7 @@ from gnsq_like.admin.web.pages.page import Page, Route, View
 
 
 def activity_page(view: View) -> Page:
-    """What changed, what is wrong, and who did what."""
+    """Changes, alerts and actions of users."""
     values = {
         "alerts": view.alerts,
         "changes": view.recorder.changes.recent(100),

@@ -13,7 +13,7 @@ from gnsq_like.cluster.figures import ChannelFigures, connected_seconds
 from gnsq_like.cluster.nodes import place_of
 from gnsq_like.errors import NSQError
 
-#: Clients that a page shows; of more it shows those with most in flight.
+#: The most clients that a page shows: those with most messages in flight.
 MOST_CLIENTS = 500
 
 
@@ -54,7 +54,7 @@ def channel_page(view: View, topic_name: str, channel: str) -> Page:
 
 
 def attributes_of(client: dict[str, Any]) -> list[str]:
-    """What is special about a client's connection."""
+    """Words for special features of a client's connection, such as TLS."""
     words = []
     if client["sample_rate"]:
         words.append(f"samples {client['sample_rate']} %")

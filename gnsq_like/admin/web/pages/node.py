@@ -10,7 +10,7 @@ from gnsq_like.admin.web.pages.channel import attributes_of
 from gnsq_like.admin.web.pages.page import Page, Route, View
 from gnsq_like.errors import NSQError
 
-#: A node's figures of its memory, with what they mean.
+#: A node's figures of its memory, with their labels.
 MEMORY = (
     ("heap_in_use_bytes", "Heap in use"),
     ("heap_idle_bytes", "Heap idle"),

@@ -36,7 +36,7 @@ class View:
     query: Mapping[str, str]
     may_write: bool
     overview: Overview = field(init=False)
-    #: The line of totals, and what is wrong since when.
+    #: The line of totals, and the alerts with their beginnings.
     totals: dict[str, object] = field(init=False)
     alerts: dict[Alert, float] = field(init=False)
 

@@ -32,7 +32,7 @@ class ChannelRow:
 
 
 def topic_page(view: View, topic_name: str) -> Page:
-    """A topic; also one that no node has, which can be deleted."""
+    """A topic; one that no node has is shown, too, and can be deleted."""
     warnings: list[str] = []
     report: TopicCount | None = None
     try:
@@ -98,7 +98,7 @@ def _publish(screens: Screens, topic_name: str) -> AnyResponse:
     node, body = request.form.get("node", ""), request.form.get("body", "").replace("\r\n", "\n").encode()
     try:
         defer = float(request.form.get("defer", "").strip() or 0)
-        # A topic that is only registered is made by its first message, on any node.
+        # A topic that is only registered is created by its first message, on any node.
         nodes = site.run(site.cluster.producers_of, topic_name)
         nodes = nodes or site.run(site.cluster.nodes).value
         if node not in {each.address for each in nodes}:
