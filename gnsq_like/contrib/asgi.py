@@ -11,8 +11,8 @@ In the lifespan of another, such as Starlette's and FastAPI's::
         async with consuming(make_readers):
             yield
 
-The Readers have a thread of their own, which the event loop does not hold up. Handlers are plain functions. uvicorn and
-hypercorn tell an application of its lifespan, daphne does not: there, run the readers as a process of their own.
+The Readers have a thread of their own, which the event loop does not delay. Handlers are plain functions. uvicorn and
+hypercorn support the lifespan, daphne does not: there, run the readers as a separate process.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ async def _lifespan(receive: _Receive, send: _Send, source: MakeReaders, stop_ti
         try:
             await stack.enter_async_context(consuming(source, stop_timeout=stop_timeout))
         except Exception as exc:
-            # Raised, it would mean that there is no lifespan, and the server would go on without readers.
+            # If this were raised, the server would assume that there is no lifespan, and continue without readers.
             await send({"type": "lifespan.startup.failed", "message": f"the readers cannot be started: {exc!r}"})
             return
         await send({"type": "lifespan.startup.complete"})

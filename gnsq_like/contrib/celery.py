@@ -11,8 +11,8 @@ each bound queue is an ephemeral channel. Replies to remote control come through
 key, because the sender does not know the receiver's queue. Tasks with an ETA are deferred publishes; ``ack`` is FIN;
 ``reject`` is REQ, or makes a dead letter.
 
-Kombu's delivery tag is made with the message: each delivery of it, and each copy of a fanout exchange, has the same. An
-answer is for all that the channel has.
+Kombu creates the delivery tag with the message, so all its deliveries, and all copies of a fanout exchange, have the
+same tag. An answer applies to all of them that the channel holds.
 
 Bindings are known in the process that declares them, as in kombu's other transports without a server for them.
 ``docs/jobs.rst`` lists the settings of ``broker_transport_options``, and what does not work.
@@ -58,7 +58,7 @@ __all__ = ["Channel", "Transport"]
 _NOT_NSQS = re.compile(r"[^.a-zA-Z0-9_-]")
 #: Celery's exchange of events is of the type "topic", but its queues take all of them.
 _EVENTS = "celeryev"
-#: Seconds by which the clock of an nsqd may be behind: what a fanout exchange got earlier is not for a new queue.
+#: Seconds by which the clock of an nsqd may be behind. A new queue gets no messages that are older than it.
 _EARLIER = 1.0
 #: Messages in flight of a consumer without a prefetch limit.
 _MOST_IN_FLIGHT = 100
@@ -69,7 +69,7 @@ _COUNTING = 1.0
 
 
 def nsq_name(name: str, *, ephemeral: bool = False) -> str:
-    """The topic or channel of a name of AMQP's: other characters are replaced, and long ones end with a hash."""
+    """The topic or channel for an AMQP name: invalid characters are replaced, and a long name ends with a hash."""
     suffix = EPHEMERAL if ephemeral else ""
     found = _NOT_NSQS.sub("-", name)
     if found != name or len(found) + len(suffix) > MAX_NAME_LENGTH:
@@ -80,7 +80,7 @@ def nsq_name(name: str, *, ephemeral: bool = False) -> str:
 class _Message(virtual.Message):
     """A message as its consumer sees it. If its body is unreadable, any answer but a requeue makes it a dead letter.
 
-    Celery's worker acknowledges what it cannot decode: the message would be gone.
+    Celery's worker acknowledges messages that it cannot decode, so they would be lost.
     """
 
     def _decode(self) -> Any:
@@ -124,7 +124,7 @@ class Channel(virtual.Channel):
         super().exchange_declare(exchange, "fanout" if exchange == _EVENTS else type, **kwargs)
 
     def queue_declare(self, queue: str | None = None, passive: bool = False, **kwargs: object) -> Any:
-        """Ask no daemon: nsqd makes a queue's topic when it is used.
+        """Ask no daemon: nsqd creates a queue's topic at its first use.
 
         A passive declaration counts the queue's messages on the daemons that answer within a second.
         """
@@ -149,7 +149,7 @@ class Channel(virtual.Channel):
     def _size(self, queue: str, within: float | None = None) -> int:
         """The messages of a queue; 0 if no HTTP address is known.
 
-        :param within: seconds, after which those of daemons that have not answered are left out
+        :param within: seconds; daemons that have not answered by then are left out
         :raises NSQError: if a daemon does not answer, unless ``within`` is given
         """
         topic, _ = self._place(queue)
@@ -163,7 +163,8 @@ class Channel(virtual.Channel):
         return count
 
     def _delete(self, queue: str, *args: object, **kwargs: object) -> None:
-        """nsqd deletes what is ephemeral; tasks that wait are never deleted with their queue."""
+        """Do nothing: nsqd deletes ephemeral topics and channels, and waiting tasks are never deleted with their
+        queue."""
 
     # -- publishing ---------------------------------------------------------------------------------
 
@@ -240,7 +241,7 @@ class Channel(virtual.Channel):
         payload["properties"]["delivery_info"]["redelivered"] = message.attempts > 1
         is_answered_here = queue in self._without_ack
         if not is_answered_here:
-            # A new list: other threads take theirs away, and answer.
+            # A copy: other threads remove and answer messages meanwhile.
             self.deliveries[tag] = [*self.deliveries.get(tag, ()), message]
         try:
             self.connection._deliver(payload, queue)
@@ -319,7 +320,7 @@ class Transport(virtual.Transport):
                 "nsqd_tcp_addresses": nsqds or f"{client.hostname or '127.0.0.1'}:{client.port or self.default_port}",
                 "lookupd_http_addresses": lookupds,
             },
-            # Kombu tries again by itself; and each of Celery's events would wait for nsqds that are away.
+            # Kombu retries by itself, and each of Celery's events would wait for unreachable nsqds.
             producer={"fail_fast": True, **options.pop("producer", {})},
             reader=options.pop("reader", {}),
             max_defer=float(options.pop("max_defer", 3600.0)),
@@ -395,7 +396,7 @@ class Transport(virtual.Transport):
                     return
 
     def hand_back(self, channel: virtual.Channel, queue: str) -> None:
-        """What waits for this consumer, which takes no more."""
+        """Requeue the messages that wait for this consumer, which takes no more."""
         for _ in range(self.inbox.qsize()):
             each = self.inbox.get_nowait()
             if each[:2] == (channel, queue):

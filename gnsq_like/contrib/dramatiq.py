@@ -12,7 +12,7 @@
 
 A queue is a topic with one channel. ``ack`` is FIN; ``nack`` publishes the message to the topic of dead letters, then
 FIN. A delayed message is a deferred one, and a retry is a new one, as with Dramatiq's own brokers: so NSQ's attempts
-count only workers that died, and messages handed back. ``docs/jobs.rst`` says what that cannot keep.
+count only workers that died, and messages handed back. ``docs/jobs.rst`` lists the limits.
 
 Each consumer is a Reader. All of a process are one group in one thread, or in the hub of a patched process; Dramatiq's
 threads take messages with ``Reader.get``, and may answer them from anywhere.
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NSQBroker"]
 
-#: Counts of nothing, one after the other, after which a queue is empty: nsqd counts a message nowhere for an instant
-#: while it is handed from the topic to the channel.
+#: Consecutive counts of 0 after which a queue is empty: for an instant, nsqd counts a message nowhere while it moves
+#: from the topic to the channel.
 _EMPTY_COUNTS = 2
 
 
@@ -146,7 +146,7 @@ class NSQBroker(dramatiq.Broker):
     def join(self, queue_name: str, *, interval: int = 100, timeout: int | None = None) -> None:
         """Wait until a queue has no message on any nsqd, those that are delayed or being processed included.
 
-        :param interval: milliseconds between two looks
+        :param interval: milliseconds between two polls
         :param timeout: milliseconds in total
         :raises QueueNotFound: if the queue is not declared
         :raises QueueJoinTimeout: when the time is over
@@ -220,7 +220,8 @@ class NSQBroker(dramatiq.Broker):
     # -- Dramatiq's signals -------------------------------------------------------------------------
 
     def emit_before(self, signal: str, *args: Any, **kwargs: Any) -> None:
-        """As Dramatiq's; a worker that begins to stop fetches nothing more, and hands back what it has not begun.
+        """As Dramatiq's; a worker that begins to stop fetches nothing more, and hands back the messages that it has not
+        begun.
 
         Dramatiq's own order is to wait for the running jobs first.
         """
@@ -233,7 +234,7 @@ class NSQBroker(dramatiq.Broker):
         super().emit_before(signal, *args, **kwargs)
 
     def _hand_back(self) -> bool:
-        """Whether the worker stops; then what it has fetched and not begun is handed back."""
+        """Whether the worker is stopping; if so, hand back the messages that it has fetched and not begun."""
         if self._stopping is None:
             return False
         for item in iter_queue(self._stopping.work_queue):
@@ -243,7 +244,7 @@ class NSQBroker(dramatiq.Broker):
     def emit_after(self, signal: str, *args: Any, **kwargs: Any) -> None:
         """As Dramatiq's; publishes that fail meanwhile are noted, because Dramatiq only logs an exception.
 
-        Its middleware publishes what follows a job here: retries, next jobs of pipelines, callbacks.
+        Its middleware publishes the successors of a job here: retries, next jobs of pipelines, callbacks.
         """
         if signal == "process_message":
             self._ran.message = args[0]
@@ -300,10 +301,10 @@ class NSQConsumer(dramatiq.Consumer):
         return NSQMessageProxy(job, message)
 
     def ack(self, message: dramatiq.MessageProxy) -> None:
-        """FIN; but if what follows it could not be published, it is delivered again later.
+        """FIN; but if a successor could not be published, the message is delivered again later.
 
-        One that failed and is not retried, because its options are none that Dramatiq's Retries understands, is
-        acknowledged, too. It becomes a dead letter.
+        Dramatiq also acknowledges a message that failed and is not retried because Retries does not understand its
+        options. It becomes a dead letter.
         """
         if message._exception is not None and not _of(message).is_retried and self._broker.has_retries:
             self.nack(message)
@@ -318,7 +319,7 @@ class NSQConsumer(dramatiq.Consumer):
         self._jobs.bury("rejected" if error is None else f"{type(error).__name__}: {error}", _of(message).delivery)
 
     def _runs_again(self, message: dramatiq.MessageProxy) -> bool:
-        """Requeue a message if what follows it is nowhere else."""
+        """Requeue a message if a successor of it was not published."""
         job = _of(message)
         runs_again = job.is_unpublished and not job.is_retried
         if runs_again:
@@ -342,9 +343,9 @@ class NSQMessageProxy(dramatiq.MessageProxy):
         super().__init__(job)
         #: For its answer, and to see whether it :attr:`~gnsq_like.Message.is_lost`.
         self.delivery = delivery
-        #: Whether something that follows it could not be published: Dramatiq logs that, and then acknowledges it.
+        #: Whether a successor could not be published: Dramatiq logs that, and then acknowledges the message.
         self.is_unpublished = False
-        #: Whether its retry was published: it runs again in any case, and so does what follows it.
+        #: Whether its retry was published: then it runs again in any case, with its successors.
         self.is_retried = False
 
 

@@ -21,11 +21,11 @@ SIGTERM (to the master, or by a reload) and at ``max_requests``. So this attribu
 2. gunicorn has answered its requests and calls ``worker_exit``, which delays the worker's end until the handlers are
    done, or shortly before ``graceful_timeout`` is over (counted from 1). The remaining messages go back to nsqd.
 3. SIGINT and SIGQUIT call ``worker_int`` first: ``worker_exit``, which follows at once, does not wait for handlers, or
-   stops waiting. Until then a handler that ends still finishes its message: one in a thread cannot be killed, and a
-   message requeued beside it would be handled twice.
+stops waiting. A handler that ends before that still finishes its message: one in a thread cannot be killed, and if its
+message were requeued, it would be handled twice.
 
-While ``worker_exit`` waits, the worker goes on signalling to the master that it is alive, which would kill it after
-``timeout`` otherwise.
+While ``worker_exit`` waits, the worker keeps signalling that it is alive: otherwise the master would kill it after
+``timeout``.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class WorkerReaders:
         self._deadline: float | None = None
         #: Seconds for handlers from the beginning of the stop.
         self._patience = 0.0
-        #: Descriptor of the file whose time tells the master that the worker is alive; gunicorn closes its own before
+        #: Descriptor of the file whose time shows the master that the worker is alive; gunicorn closes its own before
         #: worker_exit.
         self._sign = -1
         #: Whether worker_int was called, and whether worker_exit was.
@@ -147,7 +147,7 @@ class WorkerReaders:
         self._begin_to_stop(self._patience)
 
     def _begin_to_stop(self, timeout: float) -> None:
-        """Begin to stop; if that has begun, only an earlier deadline changes anything."""
+        """Begin to stop; a further call can only shorten the time."""
         deadline = time.monotonic() + timeout
         if self._group is None or (self._deadline is not None and self._deadline <= deadline):
             return
@@ -162,7 +162,7 @@ class WorkerReaders:
 
 
 def _is_patched_too_late(worker: Any) -> bool:
-    """Whether this is a gevent worker, and what runs in it was loaded unpatched."""
+    """Whether this is a gevent worker whose application was loaded unpatched."""
     is_gevent = any(kind.__module__ == "gunicorn.workers.ggevent" for kind in type(worker).__mro__)
     was_patched = _was_patched_at_fork if worker.cfg.preload_app else monkey.is_module_patched("threading")
     return is_gevent and not was_patched

@@ -1,7 +1,7 @@
-"""Whether Readers are healthy, and what Producers say, over HTTP: for Kubernetes, a load balancer, a person.
+"""The health of Readers and Producers over HTTP, for Kubernetes, load balancers and people.
 
 A Reader is healthy while it runs and is connected to an nsqd, or while no nsqd has the topic: the nsqlookupds have
-answered and list none. Conditions that a restart would not cure are reported but are not unhealthy: backoff (something
+answered and list none. Conditions that a restart would not cure are reported but count as healthy: backoff (a service
 behind the handlers fails), a pause, a growing queue.
 
 A Reader is unhealthy if it was never started, has stopped, reaches none of the nsqds it knows, or has reached no
@@ -9,8 +9,8 @@ nsqlookupd since its start. A restart does not bring back an nsqd either: use th
 for alerts, and as a reason for a restart only after some minutes.
 
 A Producer with ``fail_fast`` whose nsqds are all unreachable is reported with the reason, and the status is "degraded".
-This is not unhealthy: pages that publish nothing work, and a load balancer must not take all processes out. The same
-holds for the relay of an outbox that cannot publish, or keeps a refused message back; its messages are safe in the
+That counts as healthy: pages that publish nothing work, and a load balancer must not remove all processes. The same
+holds for the relay of an outbox that cannot publish, or holds back a refused message; its messages are safe in the
 database.
 """
 

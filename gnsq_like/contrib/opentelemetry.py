@@ -6,14 +6,14 @@
     producer = tracing.producer("127.0.0.1:4150")
     reader = tracing.reader("orders", "mail", handler, nsqd_tcp_addresses="127.0.0.1:4150")
 
-- Each publish is a span ``send TOPIC``, each call of a handler a span ``process TOPIC``. They have the attributes that
-  the semantic conventions of messaging ask for.
+- Each publish is a span ``send TOPIC``, each call of a handler a span ``process TOPIC``. They have the attributes of
+  the semantic conventions for messaging.
 - ``messaging.client.sent.messages``, ``messaging.client.consumed.messages``, ``messaging.client.operation.duration``
   and ``messaging.process.duration`` are measured.
 - Messages of the topics ``cloud_events`` are CloudEvents, which carry the trace (``contrib/shared/envelope.py``). The
   span of a handler is a child of the publish's span; that of a batch is linked to those of its publishes.
 
-Plain Readers and Producers know nothing of this module. Without OpenTelemetry's SDK its API does nothing.
+Plain Readers and Producers do not use this module. Without its SDK, OpenTelemetry's API does nothing.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Tracing:
         """A Reader with these arguments, which are those of :class:`Reader`. Without a handler see :meth:`processing`.
 
         The handler gets the data of an event as ``message.body``. ``on_giving_up`` and ``on_expired`` are traced too;
-        they get the whole event, so that dead letters can be replayed as they were.
+        they get the whole event, so that dead letters can be replayed unchanged.
         """
         if not isinstance(topic, str | re.Pattern):
             topic = list(topic)
@@ -164,7 +164,7 @@ class Tracing:
 
     @contextmanager
     def processing(self, message: Message | list[Message]) -> Iterator[None]:
-        """The span of what is done with a message, for a loop over a Reader without a handler.
+        """A span for the handling of a message, in a loop over a Reader without a handler.
 
         ::
 
@@ -179,7 +179,7 @@ class Tracing:
     def _processing(self, given: Any, name: str | None = None, *, opens: bool = True) -> Iterator[list[str]]:
         """
         :param opens: whether events are replaced by their data
-        :yields: a list, to which failures that are no exceptions can be added
+        :yields: a list, to which failures other than exceptions can be added
         """
         messages: list[Message] = given if isinstance(given, list) else [given]
         senders: list[SpanContext | None] = []
@@ -227,21 +227,23 @@ class Tracing:
     def event(self, topic: str, body: bytes, *, is_json: bool = False) -> bytes:
         """A body as an event with the current trace, for a message that is published later, such as by an outbox.
 
-        A Producer publishes events unchanged. The body itself if the topic's messages are no events, or if it is one.
+        A Producer publishes events unchanged. Returns the body itself if the topic's messages are not events, or if it
+        is an event.
 
         :param is_json: whether the body is JSON, which becomes the event's ``data``
         """
         return self._events.wrapped(topic, body, is_json, trace.get_current_span())
 
     def carrier(self, topic: str) -> dict[str, str]:
-        """The current trace as attributes for an event that is made elsewhere; {} if the topic's messages are none."""
+        """The current trace as attributes for an event that is made elsewhere; {} if the topic's messages are not
+        events."""
         return _carrier_of(trace.get_current_span()) if self._events.are_of(topic) else {}
 
 
 class _Events:
-    """Which messages are CloudEvents, and how those are made.
+    """Chooses the messages that are CloudEvents, and makes these.
 
-    :param are_of: whether those of a topic are
+    :param are_of: whether messages of a topic are events
     """
 
     def __init__(self, are_of: Callable[[str], bool], source: str) -> None:
@@ -249,7 +251,8 @@ class _Events:
         self._source = quote(source, safe=":/?#[]@!$&'()*+,;=%")
 
     def wrapped(self, topic: str, data: bytes, as_json: bool, span: Span) -> bytes:
-        """A body as an event of this span; the body itself if the topic's messages are none, or if it is one."""
+        """A body as an event of this span; the body itself if the topic's messages are not events, or if it is an
+        event."""
         if not self.are_of(topic) or unpack(data) is not None:
             return data
         return pack(data, is_json=as_json, source=self._source, type=topic, extensions=_carrier_of(span))
@@ -414,12 +417,12 @@ def _sender_of(event: Envelope) -> SpanContext | None:
 
 
 def _parent(sender: SpanContext | None) -> Context:
-    """The context of a handler's span. Never the current one: that is of what started the Reader."""
+    """The context of a handler's span. Never the current one, which belongs to the starter of the Reader."""
     return Context() if sender is None else set_span_in_context(NonRecordingSpan(sender), Context())
 
 
 def _attributes_of(messages: list[Message]) -> dict[str, object]:
-    """What is the same for all of the messages, and for a single one what else is known of it."""
+    """The attributes that all of the messages share; for a single message, all of its attributes."""
     attributes: dict[str, object] = {"messaging.consumer.group.name": messages[0].channel}
     if (address := _only({message.nsqd_address for message in messages})) is not None:
         attributes |= server_of(address)

@@ -7,7 +7,7 @@
         return                                          # a copy, or one that was overtaken
 
 NSQ keeps no order: messages are requeued, come from several nsqds, and are handled side by side. The outbox publishes
-messages of a key in order, and numbers them without gaps, so that a consumer can tell.
+messages of a key in order, and numbers them without gaps, so that a consumer can detect copies and gaps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Event:
     def of(cls, body: bytes) -> Self:
         """Read a message's body.
 
-        :raises DecodeError: if it is no such envelope
+        :raises DecodeError: if it is not such an envelope
         """
         envelope = unpack(body)
         if envelope is None or not envelope.is_of_outbox:

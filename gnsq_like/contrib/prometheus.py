@@ -137,13 +137,13 @@ class _Seconds(Histogram):
 
 
 class _Watched(Protocol):
-    """What is watched: a Reader, a Producer or a relay."""
+    """A watched Reader, Producer or relay."""
 
     def stats(self) -> Mapping[str, Any]: ...
 
 
 class _Family:
-    """The metrics of all that is watched of one kind.
+    """The metrics of all watched objects of one kind.
 
     :param read: the gauges' values from stats()
     """
@@ -166,7 +166,7 @@ class _Family:
             )
             for metric, text in counters.values()
         }
-        #: By the names of stats(), with the value of the label that is not of what is watched.
+        #: By the names of stats(), with the value of the additional label.
         self._counters = {
             name: (made[metric], (name,) if metrics.count(metric) > 1 else ()) for name, (metric, _) in counters.items()
         }
@@ -176,7 +176,7 @@ class _Family:
             for name, (metric, text, mode) in gauges.items()
         }
         self._read = read
-        #: What is watched, with its labels, and its counters when these were last read.
+        #: The watched objects, with their labels, and their counters at the last reading.
         self._watched: weakref.WeakKeyDictionary[_Watched, tuple[tuple[str, ...], dict[str, int]]] = (
             weakref.WeakKeyDictionary()
         )
@@ -194,7 +194,7 @@ class _Family:
 
     def update(self) -> None:
         """Read ``stats()`` of all. Never switches."""
-        # Those with the same labels share a line.
+        # Objects with the same labels share a series.
         totals: dict[tuple[str, ...], dict[str, float]] = {}
         for one, (labels, last) in list(self._watched.items()):
             stats = one.stats()
@@ -277,7 +277,7 @@ class Metrics:
         os.register_at_fork(after_in_child=lambda: (method := forked()) and method())
 
     def _forked(self) -> None:
-        """In a forked child: the calls are the parent's, and another thread of that may have held the lock."""
+        """In a forked child: drop the parent's calls, and the lock, which another thread may have held."""
         for ended in self._calls.values():
             ended.clear()
         self._observing = threading.Lock()
@@ -409,7 +409,7 @@ class Metrics:
 
 
 class _Exposition:
-    """Chooses at each request, because the environment may be set after this is made."""
+    """Chooses the mode at each request, because the environment may be set later."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -426,7 +426,7 @@ class _Exposition:
 
 
 def _begin(metric: Counter | Histogram, *labels: str) -> None:
-    """Have a line begin now, not at the first scrape: its ``_created`` is the time at which it was 0.
+    """Create a series now, not at the first scrape: its ``_created`` is the time at which it was 0.
 
     In multiprocess mode there is no ``_created``, and a process that only forks others must write no files.
     """
@@ -435,7 +435,7 @@ def _begin(metric: Counter | Histogram, *labels: str) -> None:
 
 
 def _advance(last: dict[str, int], name: str, now: int) -> int:
-    """How much a count has grown since the last call; one that fell, as after a fork, began again at 0."""
+    """The growth of a count since the last call; if it fell, as after a fork, it restarted at 0."""
     before = last.get(name, 0)
     last[name] = now
     return now - before if now >= before else now

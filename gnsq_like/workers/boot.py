@@ -1,7 +1,7 @@
 """The script that every process of a supervisor begins with, run by its path.
 
-So it finds gnsq_like, and the user's modules, where the process that started it found them, and it patches before
-anything else is imported. It gets its task in the environment, not as arguments, which ``ps`` shows.
+It finds gnsq_like and the user's modules in the same places as the process that started it, and patches before any
+other import. Its task is in the environment, because ``ps`` would show arguments.
 """
 
 import json

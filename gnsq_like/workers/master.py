@@ -62,9 +62,9 @@ class Supervisor:
         self._plan = plan
         self._roster = Roster(plan)
         self._workers: dict[int, WorkerProcess] = {}
-        #: When processes are killed that may still write their stacks.
+        #: The time at which processes that still write their stacks are killed.
         self._doomed: dict[int, float] = {}
-        #: The Readers' max_in_flight in all, as the workers have loaded them; by slot they are dealt out.
+        #: The total max_in_flight of each Reader, as loaded by the workers; it is divided among the slots.
         self._totals: list[int] = []
         self._selector = selectors.DefaultSelector()
         self._signals: deque[int] = deque()
@@ -72,7 +72,7 @@ class Supervisor:
         self._notified_at = 0.0
         self._is_up = False
         self._pages: Pages | None = None
-        #: Whether there was a terminal, and whether its end is ours; not with nohup.
+        #: Whether there was a terminal, and whether its end is the end of this process, which it is not with nohup.
         self._had_terminal = _has_terminal()
         self._terminal_ends_it = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
@@ -127,7 +127,7 @@ class Supervisor:
 
     @contextmanager
     def _catching_signals(self) -> Iterator[None]:
-        """Signals are noted, and wake the loop."""
+        """During the block, signals are noted, and wake the loop."""
         ours, wakeup = socket.socketpair()
         ours.setblocking(False)
         wakeup.setblocking(False)
@@ -253,7 +253,7 @@ class Supervisor:
                 self._roster.ended(number, worker.how_it_ended, now, is_clean=is_clean)
 
     def _end_all(self) -> None:
-        """After an error of our own."""
+        """Kill all workers after an error of the master itself."""
         for worker in self._workers.values():
             worker.kill()
             worker.wait()
@@ -262,7 +262,7 @@ class Supervisor:
     # -- status -------------------------------------------------------------------------------------
 
     def _publish(self, now: float) -> None:
-        """Let systemd and the health pages know."""
+        """Pass the new status to systemd and the health pages."""
         roster = self._roster
         if not self._is_up and not roster.is_stopping and roster.is_up:
             self._is_up = True
@@ -316,7 +316,7 @@ def _has_terminal() -> bool:
 
 
 class Notifier:
-    """Tells systemd what the supervisor does (sd_notify(3)); nothing elsewhere.
+    """Reports the supervisor's state to systemd (sd_notify(3)); does nothing elsewhere.
 
     :param environ: the environment
     """
@@ -340,5 +340,5 @@ class Notifier:
             sock.sendto("\n".join(lines).encode(), self._address)
 
     def reloading(self) -> None:
-        """Say that a reload has begun; "READY=1" ends it."""
+        """Report that a reload has begun; "READY=1" ends it."""
         self.send("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")

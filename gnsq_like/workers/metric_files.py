@@ -13,7 +13,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 
 class WorkerFiles(MultiProcessCollector):
-    """prometheus-client's collector, which passes over a file that a process is just creating.
+    """prometheus-client's collector, which skips a file that a process is just creating.
 
     For a moment that file is empty, and prometheus-client's own collector raises struct.error then: a scrape while
     workers start would fail.

@@ -1,8 +1,8 @@
 """``/healthz`` and ``/metrics`` of all workers on one port, served by threads of the master.
 
-The threads read the last status that the master has published, and never wait for its loop or for a worker. There are
-few: where more clients come, those that have sent no whole request are shut out, the longest first. The metrics
-are those that workers write in prometheus-client's multiprocess mode, and the supervisor's own:
+The threads read the last status that the master has published, and never wait for its loop or for a worker. They are
+few: if there are more clients, those without a complete request are disconnected, the longest first. The metrics are
+those that workers write in prometheus-client's multiprocess mode, and the supervisor's own:
 
 ==================================  =========  ====================================================================
 nsq_workers                         gauge      processes that run
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 #: Clients at once.
 _MOST_CLIENTS = 50
-#: Reasons that the metric has from the beginning, so that an increase from 0 is seen.
+#: Reasons that the metric has from the start, so that Prometheus sees the increase from 0.
 REASONS = [cause for cause in Cause if cause is not Cause.STOP]
 #: Of the workers' table in a status: the metric and its text.
 _BY_WORKER = {

@@ -1,8 +1,7 @@
-"""``Plan``: what a supervisor runs, and how. It goes to the master and to workers as JSON.
+"""``Plan``: the Readers and options of a supervisor, passed to the master and to workers as JSON.
 
 The fields with a ``help`` are options of all commands that have a supervisor. ``flask nsq run`` and ``manage.py
-nsq_run`` become one if one of these is given, and have them from here; ``gnsq-like run`` makes its own of
-:func:`flags`.
+nsq_run`` become a supervisor if one of these options is given; ``gnsq-like run`` makes its options from :func:`flags`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 
 class CannotLoad(NSQError):
-    """Readers cannot be found, or made; the text is one line."""
+    """Readers were not found, or could not be made; the text is one line."""
 
 
 def _flag(default: object, help: str, metavar: str = "", least: float | None = None) -> Any:
@@ -49,7 +48,7 @@ class Flag(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run, and how. Durations are seconds.
+    """The Readers to run, and options. Durations are seconds.
 
     :raises InvalidOption: for a wrong value
     """
@@ -107,7 +106,7 @@ class Plan:
 
     @property
     def label(self) -> str:
-        """What ``ps`` shows of its processes."""
+        """The name of its processes in ``ps``."""
         return " ".join(self.arguments) or self.loader
 
     @property
@@ -139,7 +138,7 @@ def flags() -> Iterator[Flag]:
             yield Flag(each.name, type(each.default), each.default, data["least"], data["metavar"], data["help"])
 
 
-#: What the commands have for one process, too.
+#: Options that the commands also have for a single process.
 _COMMON = frozenset({"stop_timeout", "health"})
 
 
@@ -151,7 +150,7 @@ def _own_flags() -> Iterator[tuple[str, Flag]]:
 
 
 def number(kind: type, least: float | None) -> object:
-    """click's type for a number that is not below ``least``, named as people call it."""
+    """click's type for a number of at least ``least``, with a readable name."""
     import click
 
     named = click.IntRange(int(least or 0)) if kind is int else click.FloatRange(least)
@@ -183,7 +182,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def given_options(options: Mapping[str, object]) -> dict[str, Any]:
-    """Those of a command's options that make it a supervisor."""
+    """The given options of a command that make it a supervisor."""
     return {flag.name: options[flag.name] for _, flag in _own_flags() if options.get(flag.name) is not None}
 
 

@@ -1,4 +1,4 @@
-"""What the processes have in common: how they are started, the pipes between them, and the log.
+"""Shared by master and workers: starting processes, the pipes between them, and the log.
 
 A worker is started by exec and connected to the master by two pipes, one for commands and one for reports, each message
 a line of JSON. Their ends also show deaths: a worker whose commands end has lost its master. Writing never blocks: the
@@ -28,7 +28,7 @@ _BOOT = str(Path(__file__).with_name("boot.py"))
 #: Largest backlog of a pipe that is not read; further messages are dropped.
 _MAX_BACKLOG = 1 << 20
 _READ_BYTES = 65536
-#: What the supervisor itself is called in the log.
+#: The name of the supervisor in the log.
 MASTER = "master"
 #: Level names of commands.
 LEVELS = ("debug", "info", "warning", "error")
@@ -56,9 +56,8 @@ def environment(module: str, plan: Plan, task: Mapping[str, Any], **more: str) -
 def supervise(plan: Plan) -> NoReturn:
     """Run a supervisor in place of this process, which keeps its process id and its terminal.
 
-    For commands that have loaded an application, and with it gevent, threads and connections: the master is better off
-    without them. Its exit statuses are those of ``Supervisor.run``, and 2 after one line on stderr for what it cannot
-    run.
+    For commands that have loaded an application, and with it gevent, threads and connections, which the master should
+    not have. Its exit statuses are those of ``Supervisor.run``, and 2 after one line on stderr if it cannot run.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -182,7 +181,7 @@ class LineReader(_End):
     def read(self) -> list[dict[str, Any]]:
         """The messages that have come, maybe none. Blocks if the descriptor does.
 
-        Lines that are no messages are ignored: a worker's code may write to any descriptor.
+        Other lines are ignored: a worker's code may write to any descriptor.
         """
         try:
             data = os.read(self.descriptor, _READ_BYTES)
@@ -193,7 +192,7 @@ class LineReader(_End):
         self.is_over = not data
         *lines, self._rest = (self._rest + data).split(b"\n")
         messages = list(_messages(lines))
-        # There may be more, which the last read of a process's reports must not miss.
+        # There may be more, and the last read of a process's reports must return them.
         return messages + self.read() if len(data) == _READ_BYTES else messages
 
 
@@ -265,7 +264,7 @@ class _TextFormatter(logging.Formatter):
     def __init__(self, who: str, *, on_terminal: bool) -> None:
         line = f"%(asctime)s %(levelname)-7s {who:<9} %(message)s"
         super().__init__(line, "%H:%M:%S" if on_terminal else None)
-        # The master writes nothing but its own lines, so their logger is of no interest.
+        # The master writes only its own lines, so the logger need not be shown.
         self._unnamed = ("gnsq_like.",) if on_terminal or who == MASTER else ()
 
     def formatMessage(self, record: logging.LogRecord) -> str:

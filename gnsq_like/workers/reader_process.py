@@ -66,7 +66,7 @@ def served_pages(
 
     This is the hub of the Readers, so a prompt answer also shows that the hub is not blocked.
 
-    :param report: called with a line for each address, which says what is served there
+    :param report: called with a line for each address
     :param relays: of an outbox, which ``/healthz`` reports too
     """
     pages: dict[str, dict[str, WSGIApplication]] = {}

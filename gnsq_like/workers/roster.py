@@ -1,6 +1,6 @@
-"""The supervisor's decisions: which processes there should be, and when each is started, drained, or killed.
+"""The supervisor's decisions: which processes should exist, and when each is started, drained, or killed.
 
-It does no I/O except logging. It is told what has happened and what time it is, and returns actions
+It does no I/O except logging. It gets events and the time, and returns actions
 (``members.take_actions``), which ``master.py`` carries out. There is a slot for each wanted process. A slot has a
 current member, and during a reload a successor, which loads the new code while the current one still works. So code
 that cannot be loaded replaces nothing, and the two are never active together: a successor starts its Readers when the
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 GRACE = 5.0
 #: Seconds for a process to load its code.
 LOAD_TIMEOUT = 300.0
-#: Seconds that a process must have lived for its death to be the first one again.
+#: Seconds that a process must have lived before its death counts as a first one.
 _STABLE = 30.0
 #: Seconds before the second restart in a row; doubled for each further one.
 _FIRST_DELAY, _MAX_DELAY = 1.0, 30.0
@@ -46,7 +46,8 @@ STOOD_STILL = 3.0
 def share(total: int, processes: int, position: int) -> int:
     """The part of a Reader's ``max_in_flight`` for the process at this position, which is taken modulo ``processes``.
 
-    At least 1, because a process with 0 would receive nothing; so fewer than ``processes`` becomes more. 0 stays 0.
+    At least 1, because a process with 0 would receive nothing; so a value below ``processes`` is raised to it. 0 stays
+    0.
     """
     least, more = divmod(total, processes)
     return max(1, least + (position % processes < more)) if total else 0
@@ -82,7 +83,7 @@ class Cause(StrEnum):
     STOP = "stop"
 
 
-#: Ends that say nothing against the code: the slot is filled again at once.
+#: Planned ends, after which the slot is filled again at once.
 PLANNED = {Cause.MEMORY, Cause.MESSAGES, Cause.RELOAD, Cause.ASKED}
 
 
@@ -115,7 +116,7 @@ class Kill:
     """End a process at once."""
 
     number: int
-    #: Whether its stacks are of interest.
+    #: Whether its stacks are logged.
     dump: bool
     cause: Cause
 
@@ -159,7 +160,7 @@ class Slot:
     has_run: bool = False
 
     def problem(self, now: float) -> str | None:
-        """Why it does not work; None if it does, or while it is refilled as planned."""
+        """Why the slot is not working; None if it is, or while a planned replacement is under way."""
         member = self.current
         if member is not None and member.state is State.RUNNING:
             return None if member.beat.get("healthy", True) else "its readers are unhealthy"
@@ -189,17 +190,17 @@ class Members:
         return member
 
     def loaded(self, member: Member) -> None:
-        """It can run."""
+        """The member has loaded its Readers."""
         if member.state is State.LOADING:
             member.state = State.LOADED
 
     def run(self, member: Member, position: int) -> None:
-        """Let it run, with the share of this slot."""
+        """Let the member run its Readers, with the share of this slot."""
         member.state = State.RUNNING
         self._actions.append(Run(member.number, position))
 
     def drain(self, member: Member, cause: Cause, timeout: float, now: float) -> None:
-        """Let it answer its messages; one that has not loaded has none."""
+        """Let the member drain; one that has not loaded has no messages."""
         if member.state is State.LOADING:
             self.kill(member, cause)
             return
@@ -217,7 +218,7 @@ class Members:
 
     def pop(self, number: int) -> Member:
         """Remove one that has ended."""
-        # Its number may be given to another one before they are carried out.
+        # Its number may be given to another member before they are carried out.
         self._actions = [each for each in self._actions if each.number != number]
         return self.by_number.pop(number)
 
@@ -235,7 +236,7 @@ class Roster:
         #: Members that were replaced, by cause.
         self.restarts: Counter[Cause] = Counter()
         self.is_stopping = False
-        #: Set when code could not be loaded at the beginning: why.
+        #: The reason, if the code could not be loaded at the start.
         self.failure = ""
         #: Whether a process was killed, or left messages unanswered, after the stop had begun.
         self.cut_short = False
@@ -284,12 +285,12 @@ class Roster:
     def ended(self, number: int, how: str, now: float, *, is_clean: bool = False) -> None:
         """A process has ended.
 
-        :param how: in words, as "it was killed by SIGKILL"
+        :param how: a clause such as "it was killed by SIGKILL"
         :param is_clean: whether it ended by itself, and had answered all its messages
         """
         member = self.members.pop(number)
         if self.is_stopping:
-            # One that had not started held nothing.
+            # A member that had not started held no messages.
             had_run = member.state in (State.RUNNING, State.DRAINING)
             self.cut_short |= had_run and not is_clean
             return
@@ -401,7 +402,7 @@ class Roster:
         plan, beat = self._plan, member.beat
         if plan.handler_timeout and beat.get("oldest", 0.0) > plan.handler_timeout + GRACE:
             return Cause.OVERDUE
-        # Not all at once, as they would with even load.
+        # One at a time: under even load, all would be due together.
         recycling = sum(each.cause in (Cause.MEMORY, Cause.MESSAGES) for each in self.members.by_number.values())
         loading = sum(slot.current is None or slot.current.state is not State.RUNNING for slot in self.slots)
         if recycling or loading > len(self.slots) // 2:

@@ -21,7 +21,7 @@ def load(*targets: str) -> list[Reader]:
     A target is ``module``: all Readers in its global variables, alone or in lists and tuples; ``module:name``: one
     Reader, or an iterable of them; or ``module:function()``: what the function returns. Modules are imported.
 
-    :raises CannotLoad: when there is no such thing
+    :raises CannotLoad: if the module or the Readers do not exist
     """
     readers: list[Reader] = []
     for target in targets:
@@ -99,7 +99,7 @@ def _attribute(module: ModuleType, name: str) -> Any:
 
 
 def _one_line(exc: BaseException) -> str:
-    """The error, and where in the user's code it came from."""
+    """The error, with its place in the user's code."""
     text = f"{type(exc).__name__}: {exc}".partition("\n")[0]
     if isinstance(exc, SyntaxError):
         return text  # says where

@@ -1,4 +1,4 @@
-"""A worker: loads Readers, runs them, and reports to the master until that tells it to stop.
+"""A worker: loads Readers, runs them, and reports to the master until the master stops it.
 
 The main thread has the hub, the Readers and the heartbeat, which stops when the hub is blocked. A native thread reads
 the master's commands: it can show stacks while the hub is blocked, and when the master has died it drains the Readers
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two heartbeats.
 BEAT = 1.0
-#: Exit status of a worker that could not load or start its Readers; it has said why.
+#: Exit status of a worker that could not load or start its Readers, and has reported the reason.
 FAILED = 3
 
 _STDERR = 2
@@ -68,7 +68,7 @@ class Worker:
         self._calls = Calls(self._plan.handler_timeout)
         #: The Readers, once they are started.
         self._group: ReaderGroup | None = None
-        #: Commands that the hub has not seen, and what wakes it.
+        #: Commands that the hub has not seen, and the watcher that wakes it.
         self._commands: deque[dict[str, Any]] = deque()
         self._wakeup: Any = get_hub().loop.async_()
         #: Set by the command to start or, before that, to stop.
@@ -103,7 +103,7 @@ class Worker:
     # -- loading ------------------------------------------------------------------------------------
 
     def _name_metrics(self) -> None:
-        """Let prometheus-client name its files by the worker's number: with process ids there would be ever more."""
+        """Have prometheus-client name its files by the worker's number: named by process id, they would accumulate."""
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
             return
         from prometheus_client import values
@@ -183,14 +183,14 @@ class Worker:
             self._group.begin_to_stop(timeout)
 
     def _terminated(self) -> None:
-        """SIGTERM or SIGINT, from somebody else than the master."""
+        """SIGTERM or SIGINT that does not come from the master."""
         self._reports.send("leaving")
         self._stop(self._plan.stop_timeout)
 
     # -- commands -----------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """The native thread: passes commands on until the master has gone."""
+        """The native thread: passes commands on until the master has ended."""
         while not self._reader.is_over:
             for command in self._reader.read():
                 self._pass_on(command)
@@ -331,7 +331,7 @@ class Calls:
         for greenlet, began in list(self._running.items()):
             if began + self._timeout > now:
                 break
-            # It may have ended meanwhile, by what another one did when it was interrupted.
+            # It may have ended meanwhile, through the interruption of another one.
             if self._running.get(greenlet) == began:
                 self._interrupted[greenlet] = self._running.pop(greenlet)
                 greenlet.throw(gevent.Timeout(self._timeout))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: The metrics and the tracing of this process, once they are made, and the lock under which they are.
+#: The metrics and the tracing of this process, once made, and the lock for making them.
 _made: dict[object, Any] = {}
 _making = threading.Lock()
 
@@ -45,7 +45,7 @@ OWN: Mapping[str, tuple[object, tuple[type, ...]]] = {
     "STOP_TIMEOUT": (30.0, (float,)),
     # Seconds for which the outbox keeps messages that are published; 0 deletes them at once.
     "OUTBOX_KEEP": (86400.0, (float,)),
-    # Seconds between two looks of the relay at the outbox where no commit wakes it.
+    # Seconds between two polls of the outbox if no commit wakes the relay.
     "OUTBOX_POLL_INTERVAL": (0.5, (float,)),
 }
 
@@ -102,7 +102,7 @@ def tracing() -> Tracing | None:
 
 
 def _once(key: object, make: Callable[[], _T]) -> _T:
-    """What ``make`` returns for this key: called once, by whichever thread is first. May block, or switch."""
+    """The result of ``make`` for this key, which is called once, by the first thread. May block, or switch."""
     if key not in _made:
         with _making:  # not lru_cache, which lets two threads call it: names can be registered only once
             if key not in _made:

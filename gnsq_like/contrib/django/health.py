@@ -27,8 +27,8 @@ except ModuleNotFoundError as exc:
 class NSQ(HealthCheck):
     """Fails if a reader of this process is unhealthy; or, unless ``producer`` is False, if every nsqd is unreachable.
 
-    :param producer: whether publishes that fail at once are a failure, too. The answer is 500 then: set it to False
-        where that would take a process out that can answer other pages
+    :param producer: whether publishes that fail at once are a failure, too. The response is 500 then: set it to False
+        if that would remove a process that can answer other pages
     """
 
     producer: bool = True

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: The Producer of this process under "producer", once it is made.
 _made: dict[str, Producer[Any]] = {}
-#: The open recordings, the innermost last: as long as there is one, every Producer made here records.
+#: The open recordings, the innermost last: while there is one, every new Producer records.
 _outboxes: list[list[Published]] = []
 
 
@@ -82,7 +82,7 @@ async def apublish(topic: str, body: object, *, defer: float | None = None, time
     """Publish one message from an asynchronous view, and wait for nsqd's OK without blocking the event loop.
 
     Otherwise like :func:`publish`; but asynchronous code has no transactions, so nothing waits for a commit. See
-    :meth:`gnsq_like.Producer.apublish` for what a cancelled task means.
+    :meth:`gnsq_like.Producer.apublish` for the effect of a cancelled task.
     """
     await producer().apublish(topic, body, defer=defer, timeout=timeout)
 
@@ -115,7 +115,7 @@ def producer() -> Producer[Any]:
     made = _made.get("producer")
     metrics = conf.metrics()
     if made is None:
-        # Two threads may get here at once: an unused Producer is harmless, and all get the same one.
+        # Two threads may get here at once: all get the same Producer, and an unused one is harmless.
         made = _made.setdefault("producer", make_producer())
         if metrics is not None:
             metrics.watch_producer(made)

@@ -1,4 +1,4 @@
-"""What the tables of the integration have in common in Django's admin."""
+"""Read-only rows in Django's admin."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.contrib import admin
 
 
 class LookingAdmin(admin.ModelAdmin):
-    """Rows that only the integration makes and changes; people look at them, and may delete them."""
+    """Rows that only the integration creates and changes; users may view and delete them."""
 
     show_full_result_count = False
 
@@ -15,5 +15,5 @@ class LookingAdmin(admin.ModelAdmin):
         return False
 
     def has_change_permission(self, request: object, obj: object = None) -> bool:
-        """Nobody; who may view sees all fields."""
+        """Nobody; users with view permission see all fields."""
         return False

@@ -43,7 +43,7 @@ _F = TypeVar("_F", bound=Callable[..., object])
 #: The module of each app that declares readers.
 MODULE = "nsq_readers"
 
-#: Sent where a Reader calls these functions instead of the handler.
+#: Signals sent when a Reader calls these functions instead of the handler.
 _SIGNALS = {"on_giving_up": signals.message_given_up, "on_expired": signals.message_expired}
 
 
@@ -93,7 +93,7 @@ class Declared(DeclaredReader):
             return result
 
     def _call_instead(self, signal: Signal, hook: Callable[[Message], object] | None, message: Message) -> object:
-        """Call one that a Reader calls instead of the handler. May block, or switch."""
+        """Call ``on_giving_up`` or ``on_expired``. May block, or switch."""
         with _as_a_request():
             self._send(signal, [message])
             return None if hook is None else hook(message)
@@ -106,7 +106,7 @@ class Declared(DeclaredReader):
 
 @contextmanager
 def _as_a_request() -> Iterator[None]:
-    """Do what Django does at both ends of a request, and end what its middleware would end."""
+    """Do what Django and its middleware do at the start and end of a request."""
     db.reset_queries()
     db.close_old_connections()
     try:
@@ -169,7 +169,7 @@ def declared() -> list[Declared]:
 
 
 def _task_backends() -> Iterable[Any]:
-    """What the setting TASKS names, ours and others, of Django or its backport."""
+    """The backends in the setting TASKS, of Django or its backport."""
     if not getattr(settings, "TASKS", None):
         return []
     names = ["django_tasks"] if apps.is_installed("django_tasks") else ["django.tasks", "django_tasks"]

@@ -69,10 +69,10 @@ _OWN: Mapping[str, tuple[object, tuple[type, ...]]] = {
     "STOP_TIMEOUT": (30.0, (float,)),
     # Seconds for which an outbox keeps messages that are published; 0 deletes them at once.
     "OUTBOX_KEEP": (86400.0, (float,)),
-    # Seconds between two looks of the relay at the outbox where no commit wakes it.
+    # Seconds between two polls of the outbox if no commit wakes the relay.
     "OUTBOX_POLL_INTERVAL": (0.5, (float,)),
 }
-#: Seconds for which ``consuming`` looks whether the reloader starts: it does so after the application.
+#: Seconds for which ``consuming`` checks whether the reloader starts, which happens after the application's start.
 _LOOKS_FOR_RELOADER = 60
 _KEY = "nsq"
 _PREFIX = "NSQ_"
@@ -115,7 +115,7 @@ class _State:
         return self.nsq.make_readers(app=self.app)
 
     def encode(self, value: Any) -> bytes:
-        """Encode with the application's own JSON provider, so that it can publish whatever it can answer."""
+        """Encode with the application's own JSON provider, so that it can publish any value that it can return."""
         return self.app.json.dumps(value).encode()
 
 
@@ -123,7 +123,7 @@ class NSQ:
     """The extension: ``NSQ(app)``, or ``NSQ()`` and :meth:`init_app`, also for several applications.
 
     :param metrics: counts the messages of the readers and Producers of all these applications
-    :param tracing: makes their publishes and the calls of their handlers spans
+    :param tracing: traces their publishes and handlers
     """
 
     #: The metrics that it was made with.
@@ -137,7 +137,7 @@ class NSQ:
         self.metrics = metrics
         self.tracing = tracing
         self._declared: dict[str, Declared] = {}
-        #: Makes the relay of the outbox, if there is one: of Producer, OUTBOX_KEEP and OUTBOX_POLL_INTERVAL.
+        #: Makes the relay of the outbox, if there is one, from a Producer, OUTBOX_KEEP and OUTBOX_POLL_INTERVAL.
         self._relay_maker: Callable[[Producer[Any], float, float], Relay] | None = None
         #: Its applications, the newest last; for calls outside any application's context.
         self._apps: list[weakref.ref[Flask]] = []
@@ -238,7 +238,7 @@ class NSQ:
         return bool(self._state().settings.own["RECORD"])
 
     def relay_by(self, make: Callable[[Producer[Any], float, float], Relay]) -> None:
-        """For ``Outbox``, which gives its way to make a relay."""
+        """Called by ``Outbox``: set the function that makes a relay."""
         self._relay_maker = make
 
     def make_relay(self, app: Flask | None = None) -> Relay:
@@ -320,7 +320,7 @@ class NSQ:
         """Run the readers during the block. May switch, or block, at both ends.
 
         If threading is patched they share the hub; otherwise they have a thread of their own. Flask's reloader has two
-        processes: begin it only in the child (``docs/web.rst``); the other one gives a warning.
+        processes: use this only in the child (``docs/web.rst``); the parent emits a warning.
         """
         state = self._state(app)
         timeout = state.settings.own["STOP_TIMEOUT"]
@@ -385,7 +385,8 @@ class NSQ:
 
 
 def _warn_about_the_reloader(ended: threading.Event) -> None:
-    """Warn if this process turns out to be the parent of Flask's reloader, whose module Werkzeug then imports."""
+    """Warn if this process is the parent of Flask's reloader, which shows when Werkzeug imports the reloader's
+    module."""
     for _ in range(_LOOKS_FOR_RELOADER):
         if "werkzeug._reloader" in sys.modules and not is_running_from_reloader():
             warnings.warn(  # not in the log, which a program under development has seldom configured

@@ -217,7 +217,7 @@ class Outbox:
             return
         session.info[_RECORDED] = []
         for within, topic, body in recorded:
-            # A session that was closed has said nothing about the end of its transaction.
+            # A closed session reports no end of its transaction.
             if within is ended:
                 # Tests that record run no relay, so it is published here.
                 self._nsq.producer.publish(topic, body)
@@ -245,7 +245,7 @@ def _is_within(inner: SessionTransaction | None, outer: SessionTransaction) -> b
 
 
 def _messages(metadata: MetaData, prefix: str) -> Table:
-    """``gnsq_like.contrib.shared.outbox`` says why the table is as it is."""
+    """``gnsq_like.contrib.shared.outbox`` explains the table."""
     table = Table(
         f"{prefix}_message",
         metadata,

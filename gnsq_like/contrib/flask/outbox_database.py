@@ -42,7 +42,7 @@ class SQLAlchemyDatabase:
 
             def run(statement: str, parameters: Sequence[object]) -> Sequence[Any]:
                 names = [f"p{number}" for number in range(len(parameters))]
-                # Drivers differ in how they mark parameters, and in what they take for a time.
+                # Drivers differ in the marks of parameters, and in the types of times.
                 times = [
                     bindparam(name, type_=DateTime(timezone=True))
                     for name, value in zip(names, parameters, strict=True)

@@ -1,1 +1,1 @@
-"""Shared by the integrations: settings, declared readers, pages. Nothing here is public."""
+"""Shared by the integrations: settings, declared readers, pages. Not public."""

@@ -50,7 +50,7 @@ class Declared:
 
     @property
     def topic_text(self) -> str:
-        """For people: several names are joined by commas."""
+        """The topics as text, joined by commas."""
         if isinstance(self.topic, re.Pattern):
             return self.topic.pattern
         return self.topic if isinstance(self.topic, str) else ",".join(self.topic)
@@ -63,7 +63,7 @@ class Declared:
 
     @property
     def hooks(self) -> dict[str, Callable[..., object]]:
-        """Those functions that a Reader calls beside or instead of the handler and that are given, by option."""
+        """The given functions that a Reader calls in addition to the handler or instead of it, by option."""
         return {name: hook for name in _HOOKS if (hook := self.options.get(name)) is not None}
 
     def check(self) -> None:
@@ -116,6 +116,7 @@ class Declared:
 
 
 def readers_of(source: Callable[[], Iterable[Reader]] | str) -> list[Reader]:
-    """The Readers that a function makes, or an object with ``make_readers``; or what has this name, "module:name"."""
+    """The Readers that a function, or an object's ``make_readers``, returns; the source may also be a name,
+    "module:name"."""
     found = resolve_name(source) if isinstance(source, str) else source
     return list(getattr(found, "make_readers", found)())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def missing(exc: ModuleNotFoundError, extra: str = "", *, distribution: str = "") -> ModuleNotFoundError:
-    """The error to raise instead of ``exc``: says how to install the missing package.
+    """The error to raise instead of ``exc``: names the missing package and its extra.
 
     :param extra: the extra that it belongs to
-    :param distribution: or the name that it is installed by
+    :param distribution: or the name of the distribution
     """
     package = (exc.name or "").partition(".")[0]
     wanted = f"install the extra [{extra}]" if extra else f"pip install {distribution}"

@@ -1,7 +1,7 @@
 """The connections of a broker for job frameworks: one Producer, independent Readers, delays and dead letters.
 
-One rule for a message that is not for a worker: it is published elsewhere and then finished. If that fails, for
-whatever reason, it is requeued with a delay: nothing is lost, and nothing circulates without a pause.
+A message that no worker can take is published elsewhere and then finished. If that fails, for whatever reason, it is
+requeued with a delay: nothing is lost, and nothing circulates without a pause.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Jobs:
     :param reader: further options of the Readers
     :param max_defer: the longest delay in seconds that nsqd takes at once
     :param dead_letters: the topic for the dead letters of a topic; None to drop them
-    :param unreachable: the framework's error for a publish that another try may help
+    :param unreachable: the framework's error for a publish that may succeed later
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Jobs:
         self._max_defer = max_defer
         self._dead_letters = dead_letters
         self._unreachable = unreachable
-        #: The Readers of all consumers, once there is one. The lock is for those who begin at once.
+        #: The Readers of all consumers, once there is one. The lock is for consumers that start at the same time.
         self._group: ReaderGroup | None = None
         self._starting = threading.Lock()
 
@@ -106,7 +106,7 @@ class Jobs:
         reader.begin_to_stop(_CONSUMER_ENDS)
 
     def defer(self, message: Message, left: float) -> None:
-        """A message that is not due: nsqd takes shorter delays only, or has lost it in a restart."""
+        """Defer a message again that is not due: its delay was too long for nsqd, or was lost in a restart."""
         try:
             # As a new message: a requeue would count as an attempt.
             self._publish(message.topic, message.body, left)
@@ -119,7 +119,7 @@ class Jobs:
         """Make a message a dead letter.
 
         :param reason: why, for the envelope
-        :param deliveries: all of this message that are not answered, the last one at the end
+        :param deliveries: all unanswered deliveries of this message, the last one at the end
         """
         try:
             self._store(deliveries[-1], reason)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Queues:
-    """Where queues are.
+    """The daemons that have the queues.
 
     :param channel: the channel of each topic
     :param nsqds: HTTP addresses of the nsqds; not needed if there are nsqlookupds
@@ -33,7 +33,7 @@ class Queues:
     def count(self, topic: str, within: float | None = None) -> int:
         """The messages that are not finished, those in flight and deferred included. May switch, or block.
 
-        :param within: seconds; what has not answered then is left out. Without it, every nsqd must answer
+        :param within: seconds; daemons that have not answered by then are left out. Without it, every nsqd must answer
         :raises NSQError: if no HTTP address is known; without ``within``, if a daemon does not answer
         """
         from gnsq_like.cluster.counting import count_topic

@@ -3,7 +3,7 @@
 A setting is an option's name in capitals, such as ``MAX_IN_FLIGHT``, or one of the two addresses. It applies to the
 Readers and the Producer if both have the option; with the prefix ``READER_`` or ``PRODUCER_`` to one of the two, where
 it overrides the other. ``PUBLISH_TIMEOUT`` is the Producer's option ``timeout``. Each integration adds its own
-settings. ``_PRODUCER_DEFAULTS`` are not the options' own: a request should not wait for an nsqd that is away.
+settings. ``_PRODUCER_DEFAULTS`` differ from the options' own: a request should not wait for an unreachable nsqd.
 
 In the environment every name has the prefix ``NSQ_``. The configuration overrides the environment. An unknown name in
 the configuration is an error; in the environment it is ignored, since other programs may use it.
@@ -37,9 +37,9 @@ ENVIRONMENT_PREFIX = "NSQ_"
 
 _ADDRESSES = ("nsqd_tcp_addresses", "lookupd_http_addresses")
 _OPTIONS = {"READER_": ReaderOptions, "PRODUCER_": ProducerOptions}
-#: The name of the Producer's option ``timeout`` here, where TIMEOUT alone could be that of anything.
+#: The name of the Producer's option ``timeout`` here, where TIMEOUT alone would be ambiguous.
 _PUBLISH_TIMEOUT = "PUBLISH_TIMEOUT"
-#: What a Producer of a web application has unless it is set.
+#: Defaults of a Producer in a web application.
 _PRODUCER_DEFAULTS: Mapping[str, object] = {"fail_fast": True, "timeout": 2.0}
 
 
@@ -124,7 +124,7 @@ class Settings:
             options = _without_addresses(options)
         elif any(options.get(name) for name in _ADDRESSES):
             given = _without_addresses(given)
-        # In an unpatched process blocking handlers would hold up the hub, and with it every heartbeat.
+        # In an unpatched process, handlers that block would block the hub, and with it every heartbeat.
         spawn = "greenlet" if monkey.is_module_patched("threading") else "thread"
         merged = {"spawn": spawn} | given | dict(options)
         labels = {name: label for name, label in self.reader_labels.items() if name not in options}

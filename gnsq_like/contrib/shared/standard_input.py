@@ -9,7 +9,7 @@ from gnsq_like.errors import NSQError
 
 
 def publish_lines(stream: BinaryIO, publish: Callable[[bytes], object]) -> None:
-    """Publish each line as it comes; empty ones are left out. May switch, or block.
+    """Publish each line as it arrives; empty lines are skipped. May switch, or block.
 
     If a line cannot be published, those before it are, and none after it.
 

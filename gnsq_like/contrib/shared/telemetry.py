@@ -1,7 +1,7 @@
 """Spans and metrics of OpenTelemetry for one operation on messages, by the semantic conventions of messaging.
 
 Names and attributes are those of the version in SCHEMA_URL; a test compares them with OpenTelemetry's own package.
-``messaging.nsq.`` begins those that only NSQ has.
+Attributes that only NSQ has begin with ``messaging.nsq.``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def server_of(address: str) -> dict[str, Any]:
 
 
 def error_type(error: BaseException) -> str:
-    """What ``error.type`` says: nsqd's code, or the name of the exception's class. Pure."""
+    """The value of ``error.type``: nsqd's code, or the name of the exception's class. Pure."""
     refusal = error.error if isinstance(error, PublishRefused) else error
     if isinstance(refusal, NsqdError):
         return refusal.code
@@ -144,7 +144,7 @@ class Operation:
     def end(self, error: BaseException | str | None = None) -> None:
         """End the span, and measure.
 
-        :param error: why it failed: an exception, or what ``error.type`` is to say
+        :param error: the cause: an exception, or the value of ``error.type``
         """
         measured = self._measured
         if error is not None:
@@ -155,7 +155,7 @@ class Operation:
             if isinstance(error, BaseException):
                 self.span.record_exception(error)
         self.span.end()
-        # A publish that a check refused, or a closed Producer, was no attempt to send.
+        # A publish that was refused by a check or by a closed Producer was not an attempt to send.
         if self._kind == "process" or not isinstance(error, BaseException) or isinstance(error, PublishError):
             self._telemetry.counted[self._kind].add(self.count, measured)
         self._telemetry.timed[self._kind].record(time.perf_counter() - self._began, measured)

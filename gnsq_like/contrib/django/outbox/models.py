@@ -1,4 +1,4 @@
-"""The tables of the outbox; ``gnsq_like.contrib.shared.outbox`` says why they are as they are."""
+"""The tables of the outbox; ``gnsq_like.contrib.shared.outbox`` explains them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OutboxMessage(models.Model):
 
 
 class OutboxSequence(models.Model):
-    """The last number of a topic and key. Its lock, held until the commit, puts a key's transactions in an order."""
+    """The last number of a topic and key. Its lock, held until the commit, orders the transactions of a key."""
 
     id = models.BigAutoField(primary_key=True)
     topic = models.CharField(max_length=_MAX_TOPIC_CHARS)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["GivenUpError", "NSQBackend"]
 
 if not TYPE_CHECKING:  # type checkers would accept any name
-    # Late: Django imports this package before any application is ready.
+    # Imported late: Django imports this package before any application is ready.
     __getattr__, __dir__ = lazy_names(
         __name__,
         {

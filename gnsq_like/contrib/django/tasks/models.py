@@ -8,7 +8,7 @@ from django.db import models
 
 
 class TaskRecord(models.Model):
-    """A task that was enqueued, and what has become of it."""
+    """A task that was enqueued, with its state and result."""
 
     #: The result's id.
     id = models.CharField(primary_key=True, max_length=64)

@@ -17,7 +17,7 @@ from gnsq_like.contrib.django.tasks.framework import TaskError, TaskResult, Task
 WORKER_ID = f"{socket.gethostname()[:40]}-{get_random_string(12)}"
 
 _FINISHED = (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED)
-#: What a row and a TaskResult both have, and attempts change.
+#: Fields that rows and TaskResults share, and that attempts change.
 _CHANGING = ("started_at", "last_attempted_at", "finished_at", "worker_ids")
 
 
@@ -54,7 +54,7 @@ def new_result(
 
 
 def change(result: object, **values: object) -> None:
-    """Set attributes of a TaskResult, which is frozen for everybody but its backend."""
+    """Set attributes of a TaskResult, which is frozen except for its backend."""
     for name, value in values.items():
         object.__setattr__(result, name, value)
 

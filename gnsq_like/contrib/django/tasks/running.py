@@ -47,7 +47,7 @@ _ITERATIONS = 5
 
 @dataclass(frozen=True)
 class Call:
-    """What a message says about a task."""
+    """A task in a message."""
 
     #: Of the result.
     id: str
@@ -72,7 +72,7 @@ class Call:
     def decode(cls, body: bytes) -> Self:
         """Read the body of a message.
 
-        :raises DecodeError: if it is no task
+        :raises DecodeError: if it is not a task
         """
         try:
             members = json.loads(body)
@@ -154,12 +154,12 @@ class Worker:
         self._attempt(message, result)
 
     def give_up(self, message: Message) -> None:
-        """Called instead of :meth:`run` for a message that was delivered too often: workers died with it, or it is no
-        task."""
+        """Called instead of :meth:`run` for a message that was delivered too often: workers died with it, or it is not
+        a task."""
         try:
             call = Call.decode(message.body)
         except DecodeError:
-            # Raised, it would bring the message again and again.
+            # If this were raised, the message would return endlessly.
             self._call_hook(message)
             return
         if not records.is_finished(call.id, self._backend.database):
@@ -176,7 +176,7 @@ class Worker:
         self._call_hook(message)
 
     def _result(self, message: Message, call: Call) -> Any:
-        """The result as far as the message has it; raises what importing the task raises."""
+        """The result with the fields of the message; raises what importing the task raises."""
         task = import_string(call.module_path)
         if not isinstance(task, Task):
             raise TypeError(f"{call.module_path} is no task")
@@ -228,7 +228,7 @@ def _called(result: Any) -> object:
 
 
 def _called_there(function: Callable[..., Any], arguments: tuple[object, ...], options: dict[str, object]) -> object:
-    """Call an async function in this native thread; what this returns then returns or raises the result.
+    """Call an async function in this native thread; returns a function that returns or raises the result.
 
     gevent would print an exception that left the thread. And its traceback would keep the executor of async_to_sync,
     whose thread is a greenlet of this one: the process waits for that at its end.

@@ -1,11 +1,11 @@
-"""The transactional outbox: messages that are rows of the transaction they belong to, until a relay has published them.
+"""The transactional outbox: messages are rows of the transaction that they belong to, until a relay has published them.
 
 A message is lost if a process ends, or every nsqd is unreachable, between the commit and the publish. So the message is
 written into a table in the same transaction, and a relay publishes committed rows. It marks a row when nsqd has
 confirmed it, so each row is published at least once, and rows of a rolled-back transaction never.
 
-Rows get their ids before they commit, and commit in another order: a relay that remembers the last id misses those that
-commit late. So a row is found by being unpublished, and an index of the unpublished rows only keeps that cheap.
+Rows get their ids before they commit, and commit in another order, so a relay that remembered the last id would miss
+rows that commit late. The relay therefore selects unpublished rows, through an index of only these.
 
 Order: rows with the same topic and key are numbered 1, 2, 3 by a counter row, whose lock is held until the commit. So
 the numbers have no gaps, and rows of a key get their ids in the order of their commits. A key belongs to a shard, a

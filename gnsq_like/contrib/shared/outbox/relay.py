@@ -3,9 +3,9 @@
 A round looks for shards with unpublished rows, claims one after the other, publishes a batch of it and marks what nsqd
 has confirmed. Rounds follow each other while there is something to publish; then the relay waits for a commit.
 
-A message that nsqd refuses stays in the table, and is tried again later and later; until then the relay skips it, and
-those of the same key after it, which must not overtake it. Anything else that fails (every nsqd away, the database
-gone) concerns all rows, so the whole relay tries again later.
+A message that nsqd refuses stays in the table, and is tried again after growing delays; meanwhile the relay skips it,
+and later messages of the same key, which must not overtake it. Any other failure (all nsqds or the database
+unreachable) concerns all rows, so the whole relay tries again later.
 
 A batch is published within the claim, and its rows are marked after that. If the process, nsqd or the database ends in
 between, the batch is published again.
@@ -32,13 +32,13 @@ logger = logging.getLogger(__name__)
 
 #: Rows of a claim, which are one MPUB for each topic.
 BATCH_COUNT = 200
-#: Seconds for an MPUB. Longer than a request would wait: what is late is published again.
+#: Seconds for an MPUB. Longer than a request would wait, because a batch that times out is published again.
 _PUBLISH_TIMEOUT = 10.0
 #: Seconds until a failure is tried again: the first time, and at most.
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0
 #: Seconds until a refused message is tried again, likewise.
 _FIRST_REFUSED_DELAY, _LONGEST_REFUSED_DELAY = 1.0, 300.0
-#: With more refused messages than this the fault is hardly theirs, and the whole relay tries again later.
+#: With more refused messages than this, the messages are probably not the cause, and the whole relay tries again later.
 _MOST_REFUSED = 100
 #: Seconds between two measurements of the lag, and between two prunings.
 _MEASURE_INTERVAL, _PRUNE_INTERVAL = 2.0, 60.0
@@ -49,25 +49,25 @@ _PRUNE_COUNT = 500
 
 
 class Lag(NamedTuple):
-    """What waits in an outbox."""
+    """The messages that wait in an outbox."""
 
     #: How many rows are due.
     rows: int
-    #: For how many seconds the oldest of them has been due; 0 if there is none.
+    #: Seconds since the oldest of them was due; 0 if there is none.
     seconds: float
 
 
 class Store(Protocol):
-    """A relay's database. Only the relay's thread uses it. Whatever a method raises, the relay tries again."""
+    """A relay's database, used in the relay's thread only. After any exception, the relay tries again."""
 
     def is_mine(self) -> bool:
-        """Whether this relay may work; False while another has a database that permits only one."""
+        """Whether this relay may work; False if the database permits only one relay, and another holds it."""
 
     def shards(self) -> Sequence[int]:
         """The shards with rows that are due and not published."""
 
     def claimed(self, shard: int, limit: int, skipped: Skipped) -> AbstractContextManager[Sequence[Row]]:
-        """During the block these rows, in order, are nobody else's; none if another relay has the shard."""
+        """Hold rows of a shard, in order, during the block; none if another relay has the shard."""
 
     def mark(self, rows: Iterable[Row]) -> None:
         """These rows, which are claimed, are published."""
@@ -103,7 +103,7 @@ class Relay:
     """Publishes the rows of an outbox. :meth:`run` in any thread; the other methods from any other.
 
     :param producer: publishes; stays open
-    :param poll_interval: seconds between two looks at the table where no commit wakes the relay
+    :param poll_interval: seconds between two polls of the table if no commit wakes the relay
     :param name: for logs, health and metrics
     """
 
@@ -198,7 +198,7 @@ class Relay:
                 self._store.reset()
         except Exception as second:
             logger.debug("the outbox %r: %s", self.name, second)
-        # Relays that failed together need not all come back at once.
+        # Relays that failed together should not all retry at once.
         return self._delay * random.uniform(0.5, 1.0)
 
     # -- publishing ---------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class Relay:
         self._lag = self._store.lag()
         # Counting a large backlog may take long, and should not take all of the time.
         self._measure_at = time.monotonic() + max(_MEASURE_INTERVAL, 20 * (time.monotonic() - began))
-        # One that was not tried again when it was time has been deleted.
+        # A message that was not tried again at its time has been deleted.
         forget = time.monotonic() - _LONGEST_DELAY * 4
         self._refused = {place: refused for place, refused in self._refused.items() if refused.retry_at > forget}
 

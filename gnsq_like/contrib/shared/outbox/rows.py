@@ -1,4 +1,4 @@
-"""Rows of an outbox: what a relay needs of them, which shard they belong to, and what a new one may be."""
+"""Rows of an outbox: their fields for a relay, their shards, and the checks of new rows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def lock_number(table: str) -> int:
 def checked_key(key: object, defer: float | None) -> str:
     """The key of a new row; "" for None. Pure.
 
-    :raises InvalidOption: for a key that is no text, too long or empty, and for one of a deferred message
+    :raises InvalidOption: for a key that is not text, too long or empty, and for a deferred message with a key
     """
     if key is None:
         return ""
@@ -72,7 +72,7 @@ def checked_key(key: object, defer: float | None) -> str:
 
 
 def check_unused(key: object, envelope: object) -> None:
-    """For a publish without an outbox.
+    """Check a publish without an outbox.
 
     :raises InvalidOption: if one of these is given
     """

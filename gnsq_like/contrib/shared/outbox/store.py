@@ -2,8 +2,8 @@
 
 On PostgreSQL a claim is a transaction: a shard of keys is held by an advisory lock, rows without a key by their own
 locks, which another relay skips. Both end with the transaction, even if the relay or its connection dies, and work
-through a pooler. SQLite has no such locks, and a transaction would keep writers out while messages are sent; there one
-relay works, which a lock on a file beside the database makes sure of. On other databases, run one relay.
+through a pooler. SQLite has no such locks, and a transaction would block writers while messages are sent; so a lock on
+a file beside the database ensures that only one relay works. On other databases, run one relay.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Run = Callable[[str, Sequence[object]], Sequence[Any]]
 
 
 class Database(Protocol):
-    """An application's database, as a framework has it. Only the relay's thread uses it."""
+    """An application's database through its framework; used in the relay's thread only."""
 
     #: "postgresql", "sqlite" or another.
     vendor: str
@@ -32,19 +32,19 @@ class Database(Protocol):
     table: str
 
     def quote(self, name: str) -> str:
-        """A name for a statement, such as "key", which is a word of SQL."""
+        """Quote a name for a statement, such as "key", which is a keyword of SQL."""
 
     def transaction(self) -> AbstractContextManager[Run]:
         """A transaction, or a part of the one that is open in this thread."""
 
     def now(self, offset: float = 0.0) -> object:
-        """The time in so many seconds, as a parameter."""
+        """The time this many seconds from now, as a parameter."""
 
     def age(self, time: Any) -> float:
-        """For how many seconds a time that a statement returned is over."""
+        """Seconds since a time that a statement returned."""
 
     def connect(self) -> tuple[Any, Callable[[], object]]:
-        """A connection of its own, as its driver has it, in autocommit mode; and what closes it."""
+        """A separate connection of the driver, in autocommit mode, and a function that closes it."""
 
     def refresh(self) -> None:
         """Called before each round: drop a connection that has become unusable."""
@@ -145,7 +145,7 @@ class SQLStore:
             self._run(f"DELETE FROM {self._table} WHERE id IN ({_places(ids)})", ids)
 
     def keep_back(self, row: Row, reason: str) -> None:
-        """For whoever looks at the table."""
+        """Store the reason in the table."""
         self._run(f"UPDATE {self._table} SET refused = %s WHERE id = %s", [reason, row.id])
 
     def lag(self) -> Lag:

@@ -1,8 +1,8 @@
 """How a relay waits: until a transaction with new rows has committed, or for a time.
 
 In the relay's own process the commit writes a byte into a pipe. On PostgreSQL the transaction sends a notification,
-which the server passes on when it commits, and the relay listens on a connection of its own. Anything may be missed (a
-connection that was just lost, a pooler in between): the relay also looks after each interval.
+which the server passes on when it commits, and the relay listens on a connection of its own. Notifications may be
+missed (a lost connection, a pooler in between), so the relay also polls after each interval.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Listening:
 class Waiting:
     """A relay's place to wait. :meth:`wake` may be called from anywhere; the rest belongs to the relay's thread.
 
-    :param listen: opens a connection that listens; None where that is impossible. Raises what it likes
+    :param listen: opens a connection that listens; None if that is impossible. May raise any exception
     """
 
     def __init__(self, listen: Callable[[], Listening | None]) -> None:
