@@ -10,7 +10,7 @@
         ) as nsqd:
             print(nsqd.tcp_address)
 
-With ``data_path="/var/lib/nsqd"`` an Nsqd keeps messages there that do not fit in memory, and all of them when it
+With ``data_path="/var/lib/nsqd"``, an Nsqd stores messages there that do not fit in memory, and all messages when it
 stops, in the file formats of NSQ's own nsqd. Without it, everything is in memory.
 
 The daemons run on gevent in the thread that starts them, patched or not; nothing here patches anything.

@@ -48,7 +48,7 @@ MAX_NODE_ID = 1024
 
 
 def version_line(name: str) -> str:
-    """The line in which a daemon says its version, as NSQ's does; programs parse it."""
+    """The line with a daemon's version, as NSQ's prints it; programs parse it."""
     python = ".".join(map(str, sys.version_info[:3]))
     return f"{name} v{VERSION} (built w/python{python})"
 

@@ -1,4 +1,4 @@
-"""A daemon as a child process, gnsq_like's own or NSQ's: it is started, its addresses are read, and it is ended.
+"""A daemon as a child process, gnsq_like's own or NSQ's: starts it, reads its addresses, and ends it.
 
 The commands, the test kit and the benchmarks all start daemons this way, from any thread, with or without a hub. So it
 uses the standard library's ``subprocess`` and not gevent's, which works only in the main thread, and whose SIGCHLD
@@ -27,8 +27,8 @@ from gnsq_like.errors import NSQError
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import sleep
 
-#: Seconds for a daemon to say where it listens; it takes less than one on an idle machine, and more than 20 where the
-#: others' processes take nearly all of it. One that ends is noticed at once.
+#: Seconds for a daemon to log its addresses: less than one on an idle machine, more than 20 on an overloaded one. A
+#: daemon that ends is noticed at once.
 START_TIMEOUT = 60.0
 #: Seconds between two looks at a child.
 _POLL_INTERVAL = 0.01
@@ -53,7 +53,7 @@ class DaemonProcess:
     A daemon of ours does not outlive its parent: it ends when its stdin does, even if the parent is killed. It has a
     process group of its own, so that Ctrl-C reaches the parent alone, which ends its children in good order.
 
-    :param name: what errors call it, as "nsqd 1"
+    :param name: its name in errors, as "nsqd 1"
     :param arguments: of ``gnsq-like``, as ``["nsqd", "--node-id=1"]``; or of ``program``
     :param program: the command of another daemon than ours, as ``["/usr/bin/nsqd"]``
     :param listens: the protocols it will listen for: some of "TCP", "HTTP", "HTTPS"
@@ -199,7 +199,7 @@ class DaemonProcess:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, but modules are found where ours were, and never in the directory that the parent was started in."""
+    """This process's environment; modules are found in the same places, but never in the current directory."""
     paths = [str(_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 

@@ -8,9 +8,9 @@
         work_with(nsqd.tcp_address)
         nsqd.wait_until("clicks", "archive", left=0)
 
-With pytest the same is there as fixtures (``nsqd``, ``nsqlookupd``, ``nsq_cluster``, ``nsq_proxy``, ``nsq_clock``):
-installing gnsq_like installs the plugin. It works in tests that patch nothing and in monkey-patched ones, from
-any thread. The names are loaded at first use; until then neither gevent nor the daemons are imported.
+With pytest, the same is available as fixtures (``nsqd``, ``nsqlookupd``, ``nsq_cluster``, ``nsq_proxy``,
+``nsq_clock``): installing gnsq_like installs the plugin. It works in tests that patch nothing and in monkey-patched
+ones, from any thread. The names are loaded at first use; until then neither gevent nor the daemons are imported.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Move the time on, in one step. On return every deadline passed has been acted on. May switch.
 
-        Timeouts that begin because of that (of messages delivered again) begin at the new time.
+        Timeouts that begin because of the move, as of messages delivered again, begin at the new time.
 
         :raises ValueError: for a step back
         """

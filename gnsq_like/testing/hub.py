@@ -1,4 +1,4 @@
-"""Where the daemons and proxies of the test kit run, so that it serves tests of every kind.
+"""The hub of the test kit's daemons and proxies, for tests of every kind.
 
 - Sockets are not patched: in a thread with a hub of its own. The test may block on plain sockets, use threads or
   asyncio, or have a hub itself; the daemon or proxy is not held up.

@@ -92,7 +92,7 @@ class Daemon:
         return self._directory
 
     def _reserve(self, options: Mapping[str, Any]) -> dict[str, str]:
-        """The options for its addresses, with reserved ports for those that are to be any free one."""
+        """The options for its addresses, with a reserved port in place of each port 0."""
         found = {}
         for name in _ADDRESSES:
             address = options.get(name)
@@ -106,7 +106,7 @@ class Daemon:
 def reserve(host: str = "127.0.0.1") -> tuple[str, socket.socket]:
     """An address that refuses connections, and the socket that keeps it from others.
 
-    Whoever sets SO_REUSEADDR may listen there, as daemons do.
+    Sockets with SO_REUSEADDR, such as the daemons', may listen there.
     """
     # Not gevent's, even in a patched program: it is closed in any thread.
     reserved: socket.socket = monkey.get_original("socket", "socket")(

@@ -68,7 +68,7 @@ def _kind(request: pytest.FixtureRequest) -> Any:
 
 
 def _fail(sentence: str) -> NoReturn:
-    """Fail without a traceback, where the command line or the machine is at fault."""
+    """Fail without a traceback: the command line or the machine is at fault."""
     pytest.fail(sentence, pytrace=False)
 
 

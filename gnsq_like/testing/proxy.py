@@ -227,7 +227,7 @@ class _Link:
         self._greenlets = [gevent.spawn(self._outlast, self._client if server else self._server)]
 
     def _outlast(self, sock: socket.socket) -> None:
-        """After a loss: wait until the end that is left has had enough."""
+        """After a loss: wait until the remaining end closes."""
         try:
             while data := sock.recv(_READ_BYTES):
                 if sock is self._client:

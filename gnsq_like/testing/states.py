@@ -1,4 +1,4 @@
-"""The counts of an nsqd at one moment, and their comparison with those a test waits for.
+"""The counts of an nsqd at one moment, and their comparison with the counts that a test waits for.
 
 No I/O here. The states of several nsqds can be added: a cluster's channel is the sum of its nsqds'.
 """
@@ -13,7 +13,7 @@ from gnsq_like.cluster.figures import ChannelFigures, TopicFigures
 from gnsq_like.errors import InvalidOption
 from gnsq_like.wire.names import is_ephemeral
 
-#: A number, or a function that returns whether a number will do.
+#: A number, or a function that accepts or rejects a number.
 Wanted = int | Callable[[int], bool]
 
 

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 #: Default timeout in seconds. It only limits how long a failing test hangs, so it leaves time for busy machines.
 TIMEOUT = 30.0
-#: Seconds between two looks.
+#: Seconds between two checks.
 INTERVAL = 0.01
 
 
@@ -20,7 +20,7 @@ def wait_until(condition: Callable[[], T], timeout: float = TIMEOUT, what: str |
     """Wait until ``condition()`` is true, and return its value. May switch, or block.
 
     :param timeout: seconds
-    :param what: the thing waited for, for the error; or a function that returns it
+    :param what: the awaited condition, for the error; or a function that returns it
     :raises AssertionError: when it is not true in time
     """
     deadline = time.monotonic() + timeout

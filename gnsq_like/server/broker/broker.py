@@ -36,7 +36,7 @@ def _ignore_change(topic: Topic, channel: Channel | None, exists: bool) -> None:
 class Broker:
     """All topics of one nsqd.
 
-    :param on_work: called once whenever there is work again; it must only take note
+    :param on_work: called once whenever there is work again; must only take note of it
     :param on_change: called when a topic or channel is created or deleted; may hold a new topic
     :param random: a number from 0 to below 1
     :param make_queue: makes the queue of a topic or channel; None for queues in memory
@@ -65,7 +65,7 @@ class Broker:
     def work(self, now: float) -> list[Delivery]:
         """Handle deadlines that have passed, and decide which messages go to which consumers.
 
-        What would take long is left for the next call, which ``on_work`` or ``next_due`` asks for at once.
+        Long work is split: the rest is left for the next call, which ``on_work`` or ``next_due`` requests at once.
         """
         expired = 0
         for due, channel, ids in self._schedule.pop_due(now):
@@ -90,7 +90,7 @@ class Broker:
 
     @property
     def next_due(self) -> float | None:
-        """When :meth:`work` must be called again even if nothing happens before."""
+        """The time at which :meth:`work` must be called again even if nothing happens before."""
         return self._schedule.next_due
 
     # -- topics and channels -------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Broker:
         return consumers
 
     def retry(self, now: float) -> None:
-        """The disk failed and may work again: retry everything that may be waiting for it."""
+        """Retry everything that may be waiting for the disk after a failure."""
         for topic in self.topics.values():
             topic.flow(now)
             for channel in topic.channels.values():

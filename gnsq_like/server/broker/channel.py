@@ -1,4 +1,4 @@
-"""A channel: its queue, its consumers, and what is in flight or deferred (docs/internals 1.7, 1.12, 2.4 to 2.7).
+"""A channel: its queue, its consumers, and messages in flight or deferred (docs/internals 1.7, 1.12, 2.4 to 2.7).
 
 A message of a channel is in exactly one place: in ``queue``, in ``in_flight``, in ``deferred``, or gone
 (finished, sampled away, emptied). Rules for editors: no I/O and no clock here, ``now`` is monotonic
@@ -17,24 +17,24 @@ from gnsq_like.server.broker.queues import Queue
 from gnsq_like.server.broker.schedule import Schedule
 from gnsq_like.server.daemon_options import NsqdOptions
 
-#: Why FIN, REQ or TOUCH fails, in nsqd's words.
+#: The reasons for which FIN, REQ or TOUCH fails, in nsqd's words.
 NOT_IN_FLIGHT = "ID not in flight"
 NOT_OWNER = "client does not own message"
 
 #: attempts has 16 bits on the wire, and wraps.
 _ATTEMPTS_MASK = 0xFFFF
-#: Bytes of bodies, and messages, that a channel deals out before others have their turn, and before it looks again
-#: at which connections are held up.
+#: Bytes of bodies, and messages, that a channel deals out before others have their turn, and before it checks again
+#: which connections are held up.
 _DEAL_BYTES = 4 * 1024 * 1024
 _DEAL_COUNT = 1000
 
 
-#: How far a consumer is from nsqd: its zone, its region, or neither.
+#: The distance of a consumer from nsqd: same zone, same region, or neither.
 SAME_ZONE, SAME_REGION, ELSEWHERE = range(3)
 
 
 class Client(Protocol):
-    """A consumer's connection, as those see it to whom the broker passes it on."""
+    """A consumer's connection, which the broker only passes on."""
 
     def send_messages(self, messages: list[Message]) -> None: ...
     def flush_if_full(self) -> None: ...
@@ -77,13 +77,13 @@ class Consumer:
         self.held_up: bool = False
 
     def room(self) -> int:
-        """How many messages may be sent to it now."""
+        """The number of messages that may be sent to it now."""
         if self.held_up or self.channel.paused:
             return 0
         return max(0, self.ready_count - self.in_flight_count)
 
     def sample(self, messages: list[Message]) -> list[Message]:
-        """Those that are not sampled away."""
+        """The messages that sampling keeps."""
         rate = self._sample_rate
         # nsqd keeps a message if a random number from 0 to 99 is not above the rate.
         return [message for message in messages if int(self._random() * 100) <= rate] if rate else messages
@@ -130,7 +130,7 @@ class Channel:
         self.timeout_count: int = 0
         #: Messages taken from memory for consumers in the same zone, in the same region and elsewhere: by distance.
         self.taken_counts: list[int] = [0, 0, 0]
-        #: How long its messages took; None if no percentiles are configured.
+        #: Latencies of its messages; None if no percentiles are configured.
         self.latencies: Latencies | None = None
         if options.e2e_processing_latency_percentiles:
             self.latencies = Latencies(options.e2e_processing_latency_window_time)
@@ -141,7 +141,7 @@ class Channel:
         return len(self.queue)
 
     def mark(self) -> None:
-        """Note that a delivery may have become possible; without consumers, none has."""
+        """Note that a delivery may have become possible; does nothing without consumers."""
         if self.consumers:
             self._schedule.mark(self)
         else:
@@ -152,7 +152,7 @@ class Channel:
     def put(self, messages: list[Message], now: float, refusable: bool) -> None:
         """Accept messages from the topic; a deferral begins here, not at the publish.
 
-        :param refusable: whether their publisher can still be told that they were not accepted
+        :param refusable: whether their publish can still be refused
         :raises DiskError: if so, and they must go to disk and cannot; then none is accepted
         """
         waiting = [message for message in messages if not message.defer]
@@ -175,10 +175,10 @@ class Channel:
     # -- delivering ----------------------------------------------------------------------------------
 
     def deliver(self, now: float) -> list[Delivery]:
-        """Deal what waits to the nearest consumers with room, evenly and in turns.
+        """Deal the waiting messages to the nearest consumers with room, evenly and in turns.
 
-        After ``_DEAL_BYTES`` or ``_DEAL_COUNT`` the rest is left for the next time: by then some connection may be
-        held up.
+        After ``_DEAL_BYTES`` or ``_DEAL_COUNT``, the rest is left for the next call, when some connection may be held
+        up.
         """
         deliveries: list[Delivery] = []
         queue = self.queue
@@ -192,7 +192,7 @@ class Channel:
             for consumer in ready:
                 on_disk = queue.backend_depth
                 messages = queue.take(min(share, consumer.room(), count), budget)
-                # As nsqd counts: without those from disk, with those that are sampled away.
+                # Like nsqd, this leaves out messages from disk, and counts those that are sampled away.
                 self.taken_counts[consumer.distance] += len(messages) - (on_disk - queue.backend_depth)
                 budget -= sum([len(message.body) for message in messages])
                 count -= len(messages)
@@ -211,7 +211,7 @@ class Channel:
         return deliveries
 
     def _ready(self) -> list[Consumer]:
-        """Those with room that are nearest."""
+        """The nearest consumers with room."""
         consumers = self.consumers
         if len(consumers) > 1:
             consumers = consumers[self._turn :] + consumers[: self._turn]
@@ -220,7 +220,7 @@ class Channel:
         return [consumer for consumer in ready if consumer.distance == nearest]
 
     def _send(self, consumer: Consumer, messages: list[Message], now: float) -> list[Message]:
-        """Note them as in flight; returns them without second copies.
+        """Note messages as in flight; returns them without duplicates.
 
         After a kill, the disk may have several records of a message. While one is in flight
         or deferred, the others are dropped: their ids would stand for both.
@@ -327,7 +327,8 @@ class Channel:
     # -- managing ------------------------------------------------------------------------------------
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Its connection is gone; its messages in flight stay so until they time out (docs/internals 2.6)."""
+        """Remove a consumer whose connection is gone; its messages stay in flight until they time out (docs/internals
+        2.6)."""
         self.consumers.remove(consumer)
         self._turn = 0
 

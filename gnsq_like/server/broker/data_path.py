@@ -1,9 +1,9 @@
 """nsqd's data path: the directory with its disk queues and nsqd.dat, locked as nsqd locks it.
 
 One greenlet, the syncer, waits for the disk on behalf of all queues, in a thread, one queue at a time. It
-syncs a queue after ``sync_every`` messages, or ``sync_timeout`` after the first unsynced one. If the disk is
-slower than that, syncs are late and nothing else waits. The syncer also writes nsqd.dat soon after a topic
-or channel is created or deleted, and retries queues after a failure of the disk.
+syncs a queue after ``sync_every`` messages, or ``sync_timeout`` after the first unsynced one. If the disk is slower,
+only syncs are late. The syncer also writes nsqd.dat soon after a topic or channel is created or deleted, and retries
+queues after a failure of the disk.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ log = logging.getLogger("gnsq_like.nsqd")
 
 #: Temporary files of ours, which begin with a dot, and of NSQ's own nsqd.
 _DRAFT = re.compile(r"\.?(nsqd|.+\.diskqueue\.meta)\.dat\.[0-9a-f]+\.tmp")
-#: What is read beside data files.
+#: Names of other files that are read.
 _READ = re.compile(r"nsqd\.dat|.+\.diskqueue\.meta\.dat")
 
 #: Seconds between two steps of a search in a damaged file, of some ms each: the rest of nsqd goes on meanwhile.
 _SEARCH_PAUSE = 0.01
-#: What the syncer does: sync a queue, write nsqd.dat, or retry what waits for the disk after a failure.
+#: The tasks of the syncer: sync a queue, write nsqd.dat, or retry after a failure of the disk.
 Task = DiskQueue | Literal["nsqd.dat", "retry"]
 
 
@@ -66,7 +66,7 @@ class DataPath:
         #: The queues of nsqd.dat that are not open yet.
         self._known: set[str] = set()
         self._queues: dict[OverflowQueue, None] = {}
-        #: What the syncer has to do, and when: seconds, monotonic.
+        #: The due tasks of the syncer, with their times (monotonic).
         self._due: dict[Task, float] = {}
         #: When it may retry again.
         self._retry_at = 0.0
@@ -220,7 +220,7 @@ class DataPath:
         self._do_at(disk, 0.0 if now else time.monotonic() + self._options.sync_timeout)
 
     def _note_search(self) -> None:
-        """A queue searches behind damage: have it read again soon."""
+        """Called by a queue that searches for messages behind damage: have it read again soon."""
         self._do_at("retry", time.monotonic() + _SEARCH_PAUSE)
 
     def _sync(self) -> None:
@@ -265,7 +265,7 @@ class DataPath:
             self._note_metadata_failed(exc)
 
     def _retry(self) -> None:
-        """Move to disk what waits for it, and retry what could not be read; a new failure schedules a retry."""
+        """Move waiting messages to disk, and retry failed reads; a new failure schedules a retry."""
         for queue in list(self._queues):
             try:
                 queue.settle()

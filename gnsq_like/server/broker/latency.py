@@ -1,4 +1,4 @@
-"""How long messages took from their publishing to their FIN: percentiles over a moving window (docs/internals 3.4).
+"""Latencies from publishing to FIN: percentiles over a moving window (docs/internals 3.4).
 
 As in nsqd, the window consists of two halves: the older one is dropped as a whole when the newer one is full.
 """
@@ -20,7 +20,7 @@ NOT_MEASURED: dict[str, Any] = {"count": 0, "percentiles": None}
 
 
 class Latencies:
-    """How long one channel's messages took, over the last ``window_time`` seconds or at least half of that.
+    """Latencies of one channel's messages, over the last ``window_time`` seconds or at least half of that.
 
     :param clock: nanoseconds since the epoch, as messages' timestamps are
     """
@@ -40,7 +40,7 @@ class Latencies:
         self._newer[_BUCKETS.index(max(1, now - timestamp))] += 1
 
     def counts(self) -> Counter[int]:
-        """How many messages fell into each bucket."""
+        """The number of messages in each bucket."""
         self._move(self._clock())
         return self._newer + self._older
 

@@ -22,7 +22,7 @@ _SEQUENCE = [b"%03x" % number for number in range(1 << _SEQUENCE_BITS)]
 
 
 class Owner(Protocol):
-    """What a message knows of the consumer that it was sent to."""
+    """The consumer that a message was sent to."""
 
     #: Messages that it has and has not answered.
     in_flight_count: int

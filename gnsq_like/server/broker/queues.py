@@ -5,9 +5,9 @@ With a disk the order is always first in, first out: while messages are on disk,
 queue whose consumers keep up never touches it; with a bound of 0, everything waits on disk. A message above
 the bound is written before ``put`` returns, and so before its publisher gets an OK.
 
-When the disk fails, ``put`` raises and adds nothing. ``keep`` is for messages that a client was told are
-safe: they stay in memory, above the bound, and ``settle`` moves them to disk when it works again. A publish
-calls ``settle`` first, so no more messages are accepted while some wait for the disk.
+When the disk fails, ``put`` raises and adds nothing. ``keep`` is for messages that were confirmed to a client: they
+stay in memory, above the bound, and ``settle`` moves them to disk when it works again. A publish calls ``settle``
+first, so no more messages are accepted while some wait for the disk.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Queue(Protocol):
         """Add at the tail even if the disk fails."""
 
     def settle(self) -> None:
-        """Move to disk what ``keep`` could not write; raises DiskError if that still fails."""
+        """Move messages to disk that ``keep`` could not write; raises DiskError if that still fails."""
 
     def take(self, count: int, max_bytes: int) -> list[Message]:
         """Remove up to ``count`` from the head, stopping when their bodies have ``max_bytes``.
@@ -52,7 +52,7 @@ class Queue(Protocol):
         """
 
     def trim(self) -> None:
-        """Called when the consumers have taken what they can: drop what is above the bound, where that applies."""
+        """Drop messages above the bound, if it applies; called when the consumers have taken what they can."""
 
     def clear(self) -> None:
         """Drop all messages."""
@@ -117,7 +117,7 @@ def _take(messages: deque[Message], count: int, max_bytes: int) -> list[Message]
 
 
 class OverflowQueue:
-    """A queue in memory that overflows to disk. From head to tail: memory, disk, what could not be written to disk.
+    """A queue in memory that overflows to disk. From head to tail: memory, disk, messages that could not be written.
 
     :param disk: an open disk queue
     :param bound: the most messages in memory
@@ -223,7 +223,7 @@ class OverflowQueue:
         return lost
 
     def _write_what_fits(self, messages: list[Message]) -> int:
-        """Write as many as a disk that is almost full accepts; returns how many it did not."""
+        """Write as many messages as an almost full disk accepts; returns the number of the others."""
         portion = len(messages)
         done = lost = 0
         while done < len(messages):

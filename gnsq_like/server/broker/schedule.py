@@ -1,5 +1,5 @@
-"""What the broker has to do: channels that may have something to deliver, topics with more for their channels,
-and deadlines.
+"""The broker's work: channels that may have messages to deliver, topics with messages for their channels, and
+deadlines.
 
 Deadlines are one heap for the whole broker. An entry stands for all messages of one delivery. It holds
 ids, not messages, and is never removed early: when it is due, the channel checks which messages still have
@@ -18,7 +18,7 @@ _TIDY_AT_LEAST = 8192
 
 
 class HasDeadlines(Protocol):
-    """What the schedule knows of a channel."""
+    """A channel, for the schedule."""
 
     def awaits(self, message_id: bytes, due: float) -> bool:
         """Whether this message still has this deadline."""
@@ -72,7 +72,7 @@ class Schedule(Generic[TopicT, ChannelT]):
         return marked
 
     def put_back(self, channels: list[ChannelT]) -> None:
-        """Mark again channels that there was no time for; their turn is before that of channels marked since."""
+        """Mark channels again that were not reached; they come before channels marked since."""
         if channels:
             self._marked = dict.fromkeys([*channels, *self._marked])
             self._note()

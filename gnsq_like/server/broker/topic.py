@@ -1,8 +1,7 @@
 """A topic: copies every message to all of its channels (docs/internals 2.1, 2.4). ``now`` is passed in.
 
-A message goes straight to the channels unless the topic has no channel, is paused, or has others waiting
-already. What waits moves in portions, one each time the broker works, so that a long backlog delays no
-other topic.
+A message goes straight to the channels unless the topic has no channel, is paused, or has others waiting. Waiting
+messages move in portions, one each time the broker works, so that a long backlog delays no other topic.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Topic:
             channel.put(messages, now, refusable and not index)
 
     def flow(self, now: float) -> None:
-        """Move a portion of what waits to the channels, unless it must stay; the rest is scheduled."""
+        """Move a portion of the waiting messages to the channels, unless they must stay; the rest is scheduled."""
         if self._flows and len(self.queue):
             messages = self.queue.take(_FLOW_COUNT, _FLOW_BYTES)
             if messages:
@@ -95,7 +94,7 @@ class Topic:
         self.flow(now)
 
     def empty(self) -> None:
-        """Drop what waits at the topic; its channels keep their messages."""
+        """Drop the messages that wait at the topic; its channels keep theirs."""
         self.queue.clear()
 
     def close(self) -> int:

@@ -1,1 +1,1 @@
-"""nsqd: the daemon, its TCP protocol V2, its HTTP API, and what it sends to nsqlookupds."""
+"""nsqd: the daemon, its TCP protocol V2, its HTTP API, and its registration with nsqlookupds."""

@@ -1,4 +1,4 @@
-"""What follows the lines of some commands, and nsqd's words for what is wrong with it (docs/internals 1.2, 1.10).
+"""The bodies that follow the lines of some commands, and nsqd's errors about them (docs/internals 1.2, 1.10).
 
 Every function may switch.
 """
@@ -13,7 +13,7 @@ from gnsq_like.server.shared.requests import LEAST_MPUB_ENTRY, BadBodySize
 
 
 class Kind(NamedTuple):
-    """Of a body; what errors call it."""
+    """The kind of a body, named in errors."""
 
     code: bytes
     #: The whole, and what its size is of.
@@ -48,7 +48,7 @@ def take_body(client: NsqdClient, command: bytes, kind: Kind, limit: int) -> byt
 
 
 def take_bodies(client: NsqdClient, body_limit: int, message_limit: int) -> list[bytes]:
-    """The body of an MPUB after its size, which is not used: the content itself says where it ends."""
+    """The body of an MPUB after its size, which is ignored: the content determines the end."""
     try:
         count = client.take_int32()
     except EOFError:

@@ -27,13 +27,13 @@ from gnsq_like.server.shared.requests import LEAST_MPUB_ENTRY, BadBodySize, Requ
 from gnsq_like.server.storage.disk_queue import DiskError
 from gnsq_like.wire.names import is_valid_name
 
-#: What /mpub takes for "not binary"; anything else is binary, even an empty value.
+#: Values of /mpub that mean "not binary"; anything else is binary, even an empty value.
 _NOT_BINARY = frozenset({"false", "0"})
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 class Managed(Protocol):
-    """What this needs of an nsqd."""
+    """The members of an nsqd that are used here."""
 
     broker: Broker
     clock: Callable[[], float]

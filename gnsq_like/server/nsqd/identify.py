@@ -1,4 +1,4 @@
-"""IDENTIFY: what a client may ask for, and nsqd's response (docs/internals 1.3). Pure: JSON in, JSON out."""
+"""IDENTIFY: a client's request, and nsqd's response (docs/internals 1.3). Pure: JSON in, JSON out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BadIdentify(Exception):
 
 
 class ClientSettings:
-    """What one client has negotiated; nsqd's defaults until then.
+    """One client's negotiated settings; nsqd's defaults until then.
 
     :param address: the client's IP address, the default of its id and host name
     """
@@ -83,7 +83,7 @@ class Negotiated:
 def identify(body: bytes, settings: ClientSettings, options: NsqdOptions) -> Negotiated:
     """Apply an IDENTIFY body to ``settings``.
 
-    :raises BadIdentify: when it is refused; what came before the fault is in ``settings``
+    :raises BadIdentify: when it is refused; the fields before the fault are applied to ``settings``
     """
     try:
         fields = _Fields(body)

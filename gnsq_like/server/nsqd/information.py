@@ -24,12 +24,12 @@ from gnsq_like.server.daemon_options import LOG_LEVELS, TLS_REQUIRED, TLS_VERSIO
 from gnsq_like.server.nsqd.lookup_peers import Registered
 from gnsq_like.server.nsqd.stats import Observed, as_text, stats
 
-#: What /stats takes for false; anything else is true.
+#: Values of /stats that mean false; anything else is true.
 _FALSE = frozenset({"false", "0"})
 
 
 class Informing(Observed, Registered, Protocol):
-    """What this needs of an nsqd."""
+    """The members of an nsqd that are used here."""
 
     http_address: str
     tcp_address: str

@@ -45,7 +45,7 @@ class LookupPeer:
     """One nsqlookupd; :meth:`run` is a greenlet.
 
     :param address: its TCP address
-    :param identity: what IDENTIFY tells it about this nsqd
+    :param identity: the body of IDENTIFY about this nsqd
     :param topics: returns all topics
     """
 

@@ -17,7 +17,7 @@ from gnsq_like.wire.names import is_ephemeral
 
 
 class Registered(Protocol):
-    """What this needs of an nsqd that listens."""
+    """The members of a listening nsqd that are used here."""
 
     broker: Broker
     clock: Callable[[], float]
@@ -66,7 +66,8 @@ class LookupPeers:
         }
 
     def announce(self, topic: Topic, channel: Channel | None, exists: bool) -> None:
-        """A topic or channel was created or deleted. A new topic is held until it has the channels that they know."""
+        """Announce a topic or channel that was created or deleted. A new topic is held until it has the channels that
+        nsqlookupds know."""
         for peer in self._peers:
             peer.announce(topic.name, channel.name if channel else None, exists)
         if exists and channel is None and self._peers:

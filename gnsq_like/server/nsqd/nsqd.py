@@ -70,10 +70,10 @@ class Nsqd(Daemon):
         self.lost_count: int = 0
         #: The nsqlookupds that it registers with, while it runs.
         self._lookups: LookupPeers | None = None
-        #: Where it keeps messages and topics; None for nowhere. And the topics found there.
+        #: The data path, None without one; and the topics found there.
         self._data_path: DataPath | None = None
         self._entries: list[Entry] = []
-        #: What it asks for clients' permissions; None if clients may do everything.
+        #: The auth servers; None if clients may do everything.
         self._auth_servers: AuthServers | None = None
         self._deadline = Timer(self.look_at_clock)
         #: The deadline that ``_deadline`` is set for.

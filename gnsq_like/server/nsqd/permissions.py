@@ -1,4 +1,4 @@
-"""What a client may do: AUTH, and the check of each topic and channel (docs/internals 1.4)."""
+"""A client's permissions: AUTH, and the check of each topic and channel (docs/internals 1.4)."""
 
 from __future__ import annotations
 

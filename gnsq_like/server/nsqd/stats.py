@@ -24,7 +24,7 @@ _TAKEN_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_c
 
 
 class Observed(Protocol):
-    """What the figures need of an nsqd."""
+    """The members of an nsqd that are used here."""
 
     broker: Broker
     clients: dict[NsqdClient, None]

@@ -1,4 +1,4 @@
-"""One client's TCP connection to nsqd, and what nsqd sends to it unasked (docs/internals 1.12 to 1.14)."""
+"""One client's TCP connection to nsqd: messages, heartbeats, output buffer (docs/internals 1.12 to 1.14)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class NsqdClient(Connection):
         #: Messages published, by topic.
         self.publish_counts: dict[str, int] = {}
         self._heartbeat = Timer(self._send_heartbeat)
-        #: Since when, by ``monotonic``, the next command is waited for, whatever it is; and what limits the wait.
+        #: The time (``monotonic``) since which the next command is awaited, and the timer that limits the wait.
         self.waits_since = 0.0
         self._deadline_timer = Timer(self._check_deadline)
 
@@ -77,7 +77,7 @@ class NsqdClient(Connection):
             self.broker.unsubscribe(consumer)
 
     def apply_settings(self) -> None:
-        """Apply what was negotiated: buffer, ticker, heartbeats."""
+        """Apply the negotiated settings: buffer, ticker, heartbeats."""
         settings = self.settings
         self.output.size = settings.output_buffer_size
         self.output.ticker.restart(settings.output_buffer_timeout)

@@ -45,7 +45,7 @@ class Nsqlookupd(Daemon):
         return Registry(self.options.inactive_producer_timeout, self.options.tombstone_lifetime)
 
     def identity(self) -> dict[str, object]:
-        """What IDENTIFY answers about this nsqlookupd."""
+        """The response to IDENTIFY."""
         return {
             "broadcast_address": self.options.broadcast_address or broadcast_host(self.tcp_address),
             "hostname": plain_socket.gethostname(),

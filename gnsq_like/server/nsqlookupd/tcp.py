@@ -31,7 +31,7 @@ class LookupdClient(Connection):
 
     :param address: "ip:port" of the nsqd
     :param clock: Unix seconds
-    :param identity: what IDENTIFY answers about this nsqlookupd
+    :param identity: the response to IDENTIFY
     """
 
     def __init__(

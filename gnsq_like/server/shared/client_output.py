@@ -1,4 +1,4 @@
-"""What a daemon writes to one client: nsqd's output buffer and its flush rules (docs/internals 1.13).
+"""A daemon's output to one client: nsqd's output buffer and its flush rules (docs/internals 1.13).
 
 Messages go into a buffer; responses, errors and heartbeats go behind them and flush it. Bytes beyond the
 buffer's size are written at once. A buffer with messages for a client that can still take more is flushed by
@@ -94,7 +94,7 @@ class Output:
         self.flush_is_owed: bool = False
         #: Flushes messages for a client that can still take more.
         self.ticker: Ticker = Ticker(self.flush)
-        #: Whether the socket accepts no more at the moment, and what follows the bytes that the drainer writes.
+        #: Whether the socket accepts no more at the moment, and the bytes to write after those of the drainer.
         self.held_up: bool = False
         self._unsent: list[bytes] = []
         self._drained = Event()

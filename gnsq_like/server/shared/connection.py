@@ -1,8 +1,8 @@
 """One client's connection to a daemon: bytes in, bytes out, and its end.
 
-One greenlet reads and executes commands. Messages, heartbeats and what could not be written at once come
-from elsewhere, through :class:`~gnsq_like.server.shared.client_output.Output`. The greenlet waits where it needs
-more bytes; so all commands of one read are executed together, unless they take longer than a client's turn.
+One greenlet reads and executes commands. Messages, heartbeats and delayed writes come from other greenlets, through
+:class:`~gnsq_like.server.shared.client_output.Output`. The greenlet waits where it needs more bytes; so all commands of
+one read are executed together, unless they take longer than a client's turn.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from gnsq_like.transport.layered import CodecStack
 
 #: Bytes per read: some hundred messages, so that no client delays the others for long.
 _READ_BYTES = 128 * 1024
-#: Seconds for which what a refused client still sends is read and dropped: closing a socket with unread data
-#: would reset the connection, and the error frame could be lost.
+#: Seconds for which further input of a refused client is read and dropped: closing a socket with unread data would
+#: reset the connection, and the error frame could be lost.
 _LINGER = 1.0
-#: Seconds of work for a client that is gone: what it sent is executed, but not a bomb of compressed commands.
+#: Seconds of work for a client that is gone: its input is executed, but not a bomb of compressed commands.
 _WORK_AFTER_THE_END = 1.0
 
 
@@ -42,7 +42,7 @@ class Fatal(Exception):
 
 
 class Connection:
-    """A client's socket, with what was read from it and what must be written to it.
+    """A client's socket, with its unread input and unwritten output.
 
     :param sock: a connected gevent socket; the connection closes it
     :param address: "ip:port" of the client
@@ -83,7 +83,7 @@ class Connection:
     def serve(self, magic: bytes, execute: Callable[[], None]) -> None:
         """Serve the client until it leaves or is refused. Switches.
 
-        :param magic: what the client must send first
+        :param magic: the bytes that the client must send first
         :param execute: executes its commands until it raises EOFError, LineTooLong or Fatal
         """
         try:
@@ -129,9 +129,9 @@ class Connection:
         return data
 
     def share_loop(self) -> None:
-        """Let others have their turn, if this client's is over. May switch, and writes responses before.
+        """Let others have their turn, if this client's is over; writes responses before. May switch.
 
-        :raises EOFError: if the client is gone, and does not get what is left of its input executed
+        :raises EOFError: if the client is gone, and the rest of its input is not executed
         """
         if self._turn.is_over:
             if self.output.flush_is_owed:
@@ -233,7 +233,7 @@ class Connection:
                 pass
 
     def _say_goodbye(self) -> None:
-        """Write what is still to be written: nothing may follow. Never switches."""
+        """Write the rest of the output, after which nothing may follow. Never switches."""
         self.output.flush()
         if self.layers is not None:
             self.output.write_wire(self.layers.close())

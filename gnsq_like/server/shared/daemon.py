@@ -54,10 +54,10 @@ class Daemon:
     # -- for subclasses ------------------------------------------------------------------------------
 
     def _claim(self) -> None:
-        """Take what only one daemon may have; called first. Raises OSError, and takes nothing then."""
+        """Claim resources that only one daemon may have; called first. Raises OSError, and claims nothing then."""
 
     def _release(self) -> None:
-        """Release what was claimed; called last, also after a failed start. May switch."""
+        """Release the claimed resources; called last, also after a failed start. May switch."""
 
     def _prepare(self) -> None:
         """Create the state; the addresses are known. Raises nothing."""

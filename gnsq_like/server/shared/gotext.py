@@ -1,7 +1,8 @@
-"""Text and JSON as NSQ's Go programs write and read them, where clients can see the difference.
+"""Text and JSON as NSQ's Go programs write and read them, as far as clients see it.
 
 JSON objects are read as into a struct (docs/internals 1.3): names are matched without regard to case, unknown names are
-ignored, and null is the default; types are strict: 2000.0 is not an integer. What Go would reject raises ValueError.
+ignored, and null is the default; types are strict: 2000.0 is not an integer. Documents that Go would reject raise
+ValueError.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def printable(text: bytes) -> str:
-    """What a client sent, for the log and for errors: as it is if it is ASCII, else with escapes."""
+    """A client's input for the log and for errors: unchanged if it is ASCII, else with escapes."""
     return text.decode("latin-1").encode("unicode_escape").decode()
 
 

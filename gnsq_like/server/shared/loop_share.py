@@ -1,7 +1,7 @@
 """Each client's share of the event loop: a few milliseconds, then the others have their turn.
 
-One read can be work for long: an MPUB may have a million messages, and some KiB of a deflate stream as many commands.
-Whatever works for a client calls :meth:`Turn.share` now and then; a call costs 0.1 µs unless the turn is over.
+One read can cause much work: an MPUB may have a million messages, and some KiB of a deflate stream as many commands.
+Code that works for a client calls :meth:`Turn.share` now and then; a call costs 0.1 µs unless the turn is over.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""What a client sends, parsed for the daemons (docs/internals 1.1, 4.1).
+"""A client's input, parsed for the daemons (docs/internals 1.1, 4.1).
 
 A command is a line of words separated by single spaces; some commands have a body after the line, preceded
 by its int32 size. nsqd checks the line (is the command valid in this state? is the topic name?) before it
-reads the body. So nothing is parsed here before it is asked for: the caller takes a line, checks it, and
-takes what must follow. Every ``take_`` method returns None or False while bytes are missing; feed more and
-call it again.
+reads the body. So input is parsed only on request: the caller takes a line, checks it, and takes the body that must
+follow. Every ``take_`` method returns None or False while bytes are missing; feed more and call it again.
 
 Three forms are taken all at once because they are most of a busy daemon's input: a run of FIN lines, a run of PUBs
 to one topic, and the bodies of an MPUB.
 
-The time is linear in the bytes however they are split: bytes that are not asked for yet stay a list of
-pieces, which are joined only when that completes something. Rules for editors: keep in step with
-``commands``; ``held_bytes`` counts every byte that is not taken.
+The time is linear in the bytes however they are split: bytes that were not requested yet stay a list of pieces, which
+are joined only when that completes something. Rules for editors: keep in step with ``commands``; ``held_bytes`` counts
+every byte that is not taken.
 """
 
 from __future__ import annotations

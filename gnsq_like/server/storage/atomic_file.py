@@ -1,6 +1,6 @@
 """A small file that is replaced as a whole, from a hub that must not wait for the disk.
 
-The slow part is in :class:`Draft`, which may be stored in another thread. A draft that was overtaken meanwhile, by a
+The slow part is in :class:`Draft`, which may be stored in another thread. A draft that was superseded meanwhile, by a
 newer one or by ``remove``, is discarded.
 """
 
@@ -43,11 +43,11 @@ class AtomicFile:
         return self._newest
 
     def is_newest(self, draft: Draft) -> bool:
-        """Whether the draft has not been overtaken."""
+        """Whether the draft has not been superseded."""
         return draft is self._newest
 
     def publish(self, draft: Draft) -> None:
-        """Put a stored draft in place, unless it was overtaken.
+        """Put a stored draft in place, unless it was superseded.
 
         :raises OSError: if that fails; nothing is left of it then
         """

@@ -5,14 +5,14 @@
 lines of ``NAME.diskqueue.meta.dat`` are the queue's state: ``depth``, ``file,position`` of the next read, the
 same of the next write.
 
-The metadata lags behind the data: it is updated when files begin or end, and with each sync, and never names what has
-not been synced. What it does not cover is found by scanning the files, so nothing written is lost when the process is
-killed, and what was read since comes again. All files are synced when the queue is opened: a killed process has left
-some unsynced, which no later sync would touch, and a crash could tear.
+The metadata lags behind the data: it is updated when files begin or end, and with each sync, and never covers unsynced
+messages. Later messages are found by scanning the files, so nothing written is lost when the process is killed, and
+messages read since come again. All files are synced when the queue is opened: a killed process has left some unsynced,
+which no later sync would touch, and which a crash could tear.
 
-Damage costs only what it covers (:mod:`records`). What a restart finds is never written to: writing continues with a
-new file, so that no new message stands behind old damage. A file in which something was skipped is kept as ``.bad``.
-The search behind damage takes steps, between which :meth:`DiskQueue.take` returns.
+Damage costs only the messages that it covers (:mod:`records`). Files found at a restart are never written to: writing
+continues with a new file, so that no new message stands behind old damage. A file in which something was skipped is
+kept as ``.bad``. The search behind damage takes steps, between which :meth:`DiskQueue.take` returns.
 
 A process may be killed between any two steps. The metadata is what counts: files below its read position were
 read to their ends, and are removed when the queue is opened; files without metadata are messages only if
@@ -55,7 +55,7 @@ def disk_error(exc: OSError, action: str) -> DiskError:
 
 
 class Sync:
-    """What must be waited for until a queue is safe on the disk."""
+    """The wait for a queue to be safe on the disk."""
 
     def __init__(self, fds: list[tuple[int, str]], draft: Draft, mark: tuple[Place, int]) -> None:
         self._fds = fds
@@ -204,7 +204,7 @@ class DiskQueue:
         self._state.write = Place(number + 1, 0)
 
     def _take_back(self, write: Place, written: int) -> None:
-        """Undo a put that failed: remove what it wrote."""
+        """Undo a put that failed: remove its records."""
         state = self._state
         self._files.remove(range(write.number + 1, state.write.number + 1))
         self._writer.leave()
@@ -337,7 +337,7 @@ class DiskQueue:
     # -- syncing -------------------------------------------------------------------------------------
 
     def begin_sync(self) -> Sync | None:
-        """What must be waited for to sync the queue as it is now; None if nothing changed since the last sync.
+        """The sync of the queue as it is now, to be run; None if nothing changed since the last sync.
 
         :raises OSError: if there are too many open files
         """
@@ -348,7 +348,7 @@ class DiskQueue:
         return Sync(fds, self._meta.draft(self._state.to_meta()), self._state.mark)
 
     def end_sync(self, sync: Sync) -> None:
-        """Store the metadata of a sync that has run, whether or not it succeeded, unless it was overtaken.
+        """Store the metadata of a sync that has run, whether or not it succeeded, unless it was superseded.
 
         :raises OSError: if that fails
         """

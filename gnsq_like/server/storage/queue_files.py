@@ -1,7 +1,7 @@
 """The files of one disk queue (docs/internals 2.2): their names, which of them exist, and writing them.
 
-``NAME.diskqueue.000000.dat`` and so on hold messages. A damaged one becomes ``….dat.bad`` when it has been read, for
-those who want to look at what was skipped; until then, an empty file has that name. New files get numbers above all.
+``NAME.diskqueue.000000.dat`` and so on hold messages. A damaged one is renamed to ``….dat.bad`` when it has been read,
+so that the skipped part can be inspected; until then, an empty file has that name. New files get numbers above all.
 
 A file that could not be removed is still counted, so that the queue does not take it for one of its own later.
 """

@@ -1,4 +1,5 @@
-"""Where a disk queue is read and written, and how many messages lie between: its metadata (docs/internals 2.2).
+"""A disk queue's metadata: the positions of reading and writing, and the number of messages between (docs/internals
+2.2).
 
 The metadata lags behind the files, and a crash may have damaged either. :meth:`QueueState.restore` finds out what there
 is; afterwards the read position is never behind the write position.
@@ -77,7 +78,7 @@ class QueueState:
         return [each for each in sorted(files.numbers) if each > number or (each == number and files.size(each) > at)]
 
     def begin_anew(self) -> None:
-        """Have no messages, and continue with a new file."""
+        """Drop all messages, and continue with a new file."""
         self.read = self.write = Place(self._files.next_number(self.write.number + 1), 0)
         self.depth = 0
         self.note_synced(self.mark)
@@ -94,7 +95,7 @@ class QueueState:
     # -- restoring -----------------------------------------------------------------------------------
 
     def restore(self, is_known: bool) -> bool:
-        """Find out what is in the files; returns whether they are the queue's. Writing continues with a new file.
+        """Read the state from the files; returns whether they are the queue's. Writing continues with a new file.
 
         :param is_known: whether nsqd.dat names the queue, so that files without metadata are its messages
         """

@@ -1,7 +1,7 @@
 """The records in a file of a disk queue, and how reading goes on behind damage (docs/internals 2.2).
 
 A record is an int32 size, then the message as on the wire: timestamp, attempts, id, body. There are no checksums, so
-what follows a record has to show whether it is whole:
+the bytes after a record have to show whether it is whole:
 
 1. In a row, a record counts if its size fits, its id is 16 hex digits, and another record or the end of the file
    follows. If what follows is not recognized, it is the following record that is damaged, unless one wrong byte in the
@@ -12,8 +12,8 @@ what follows a record has to show whether it is whole:
 3. A record that was found counts only if its size fits, its id was made within a minute of its timestamp, and it ends
    at the end of the file or before another such.
 
-This cannot notice: damage within a body, a timestamp or a number of attempts, an id of other hex digits, zeros that
-end with the file, and a wrong size that leads exactly to a later record: the body has those between as its end.
+Damage that this cannot detect: within a body, a timestamp or a number of attempts, an id of other hex digits, zeros
+that end with the file, and a wrong size that leads exactly to a later record: the body has those between as its end.
 
 Files are read by ``pread``, which reports a bad sector as an error; with a mapped file it would kill the process.
 """
@@ -45,7 +45,7 @@ _CHUNK = 128 * 1024
 _SEARCH_STEP = 128 * 1024
 #: Timestamp and id are made at the same moment, but ids go on where a clock was set back a little.
 _MOST_APART_NS = 60 * 10**9
-#: What one wrong bit, or one wrong byte, may have done to a size.
+#: The changes of a size by one wrong bit, or one wrong byte.
 _WRONG_BITS = [1 << bit for bit in range(32)]
 _WRONG_BYTES = [byte << shift for shift in (0, 8, 16, 24) for byte in range(1, 256)]
 
@@ -55,7 +55,7 @@ class Damaged(Exception):
 
 
 class _Header(NamedTuple):
-    """What may be the header of a record."""
+    """A possible header of a record."""
 
     size: int
     #: Where the record ends.
@@ -72,7 +72,7 @@ class _Header(NamedTuple):
 
     @property
     def is_sure(self) -> bool:
-        """Whether nothing else looks like this."""
+        """Whether it is certainly a header."""
         return self.has_id and abs(made_at_ns(self.message_id) - self.timestamp_ns) <= _MOST_APART_NS
 
 
