@@ -5,13 +5,14 @@ on the messages of each read as one list, and detects a dead peer.
 
 The caller of :meth:`Connection.connect` dials and negotiates. After that one greenlet reads (``_read``): it waits for
 input, processes it, and tears the connection down at last. Writes belong to the write buffer. Whatever ends a
-connection calls ``end``, which shuts the socket down; that wakes the reader, so a connection ends in one place. What
-escapes while session, write buffer or transport change ends the connection, too, and its owner makes another.
+connection calls ``end``, which shuts the socket down; that wakes the reader, so a connection ends in one place. An
+exception that escapes while session, write buffer or transport change ends the connection, too, and its owner makes
+another.
 
 The end, in order: 1. no further command is accepted; 2. the socket is closed; 3. unanswered commands get their error;
 4. ``on_close`` is called, once.
 
-Where a connection is in its life is its ``Life``; ``_NEXT`` has all changes, and ``_enter`` makes them.
+Its state is a ``Life``; ``_NEXT`` has all transitions, and ``_enter`` makes them.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _log(connection: Connection, error: NsqdError) -> None:
 
 
 class Life(enum.Enum):
-    """Where a connection is in its life."""
+    """The state of a connection."""
 
     NEW = "not connected"
     CONNECTING = "connecting"
@@ -82,7 +83,7 @@ class Life(enum.Enum):
     LET_GO = "let go"
 
 
-#: What may follow each state. Anything else changes nothing, because a connection may end for several causes at once.
+#: The successors of each state. Other transitions are ignored, because a connection may end for several causes at once.
 _NEXT = {
     Life.NEW: {Life.CONNECTING, Life.ENDING},
     Life.CONNECTING: {Life.OPEN, Life.ENDING},
@@ -209,7 +210,7 @@ class Connection:
         return self.negotiated
 
     def close(self) -> None:
-        """End the connection now, after one attempt to write what is queued; twice is fine. May switch.
+        """End the connection now, after one attempt to write queued commands; twice is fine. May switch.
 
         nsqd delivers messages in flight again after their timeout (docs/internals 2.6). For an orderly end, call
         :meth:`close_subscription` first and answer them. A :meth:`connect` in progress in another greenlet fails.
@@ -232,7 +233,8 @@ class Connection:
                 self._transport.shut()
 
     def _look(self) -> None:
-        """Once a second: end it, if its reader was killed before it began, or interrupted at last. Never switches."""
+        """Once a second: end it, if its reader was killed before it began, or interrupted at its end. Never
+        switches."""
         if self._reader.dead:
             self._end_now()
 

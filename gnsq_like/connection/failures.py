@@ -1,4 +1,4 @@
-"""What a failure means: why a connection has ended, and what the caller of a publish learns."""
+"""The meaning of failures: the reason for a connection's end, and the error for the caller of a publish."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEAST_TTL = 1.0
 
 
 def lost_by(address: str, why: BaseException | str, doing: str = "") -> ConnectionLost:
-    """Why the connection ends after this exception, or for this reason; a bug is logged. Never switches."""
+    """The reason for a connection's end after this exception, or this reason; a bug is logged. Never switches."""
     if isinstance(why, str):
         return ConnectionLost(address, why)
     if isinstance(why, OSError | ProtocolError | NsqdError | NegotiationFailed):
@@ -40,7 +40,7 @@ def lost_by(address: str, why: BaseException | str, doing: str = "") -> Connecti
 
 
 def refused(address: str, error: NsqdError, permissions_age: float) -> NSQError:
-    """The error of a publish that nsqd answered with this one.
+    """The error of a publish that nsqd answered with this error.
 
     :param permissions_age: seconds since AUTH, if a new connection may have other permissions; otherwise 0
     """

@@ -88,9 +88,10 @@ def shake_hands(address: Address, options: ConnectionOptions, deadline: float) -
 def _without_refused_default(
     error: Exception, given: ConnectionOptions, options: ConnectionOptions
 ) -> dict[str, Any] | None:
-    """What to ask for instead of the option that nsqd refused, if it was given our default: None for nsqd's.
+    """The value to request instead of a default of ours that nsqd refused: None for nsqd's default.
 
-    Its default of the heartbeat interval is not told, and we must know when it is dead; so half of ours, and so on.
+    nsqd does not report its default heartbeat interval, which is needed to detect a dead peer; so ours is halved until
+    it is accepted.
     """
     if isinstance(error, NsqdError):
         for name, default in _ASKED_BY_DEFAULT.items():

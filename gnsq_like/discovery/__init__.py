@@ -1,1 +1,1 @@
-"""Which nsqds there are (``lookupd_poller``), and when each address is tried (``redial``)."""
+"""Finds nsqds (``lookupd_poller``), and decides when each address is dialled (``redial``)."""

@@ -1,10 +1,11 @@
 """Polls the nsqlookupds for all nsqds (``AllNsqds``), or for those that have certain topics (``TopicSearch``).
 
-Each round queries all nsqlookupds concurrently and unites their answers. One that fails is reported and skipped. When
-rounds are due is decided by ``policy.delays.Rounds``; after a lost connection an extra one begins at once
+Each round queries all nsqlookupds concurrently and unites their answers. One that fails is reported and skipped.
+``policy.delays.Rounds`` decides when rounds are due; after a lost connection, an extra one begins at once
 (:meth:`LookupdPoller.hurry`).
 
-Only what a round lists is dialled again. When no nsqlookupd has answered for a while, a round repeats the last answer.
+Only nsqds that a round lists are dialled again. When no nsqlookupd has answered for a while, a round repeats the last
+answer.
 
 Topics are names, or a pattern that follows the topics as they come and go. A Reader of a pattern asks ``/nodes``, which
 has the topics of every nsqd, so that one request to each nsqlookupd is enough. A topic that is no longer listed may be
@@ -12,9 +13,9 @@ gone, or its nsqlookupd may have lost its memory in a restart. The connection is
 the nsqd itself is listed without the topic, in two rounds in a row that every nsqlookupd answered: nsqds register their
 topics one after the other.
 
-An nsqd that was lost, or is being tried, is asked itself whether it has the topic. nsqlookupd may be wrong for good: an
-nsqd that registers with a restarted nsqlookupd while it deletes a topic registers the topic, and loses the command that
-would take it back.
+An nsqd that was lost, or is being tried, is itself asked whether it has the topic, because nsqlookupd may be wrong
+permanently: an nsqd that registers with a restarted nsqlookupd while it deletes a topic registers the topic, and loses
+the command that would unregister it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class LookupdPoller:
 
     :param clients: one per nsqlookupd
     :param options: the interval, its jitter, the ``discovery_filter``, and the ``address_map``
-    :param search: what is looked for
+    :param search: AllNsqds or TopicSearch
     :param on_error: called with (URL or address, error) for each nsqlookupd that failed, and each nsqd with an invalid
         address or on which the ``discovery_filter`` or ``address_map`` failed; for the latter when that begins
     :param draw: returns a random float in [0, 1)
@@ -80,7 +81,7 @@ class LookupdPoller:
         self._asked: list[gevent.Greenlet] = []
         self._stopped = False
         self._rounds = delays.Rounds(options.lookupd_poll_interval, options.lookupd_poll_jitter, draw)
-        #: Settled when there should be another round at once.
+        #: Settled to begin another round at once.
         self._hurried = PendingReply()
         #: nsqds on which one of the user's functions failed when it was last called, with the function's option.
         self._excluded: set[tuple[str, str]] = set()
@@ -88,12 +89,12 @@ class LookupdPoller:
         self.next_at = 0.0
         #: The last error of each nsqlookupd that has not answered since, by its URL.
         self.failures: dict[str, NSQError] = {}
-        #: What the last round with an answer listed, by the addresses that nsqds give.
+        #: The nodes of the last round with an answer, by the addresses that nsqds announce.
         self._listed: dict[str, NsqdNode] = {}
 
     @property
     def all_failed(self) -> bool:
-        """Whether no nsqlookupd has answered the last time it was asked."""
+        """Whether no nsqlookupd answered when it was last asked."""
         return all(client.url in self.failures for client in self._clients)
 
     @property
@@ -122,7 +123,7 @@ class LookupdPoller:
     def forked_child(self) -> None:
         """In a forked child: end the poller without closing the clients, which are the parent's. Never switches."""
         self._stopped = True
-        # All of them now: one that went on would take an answer from the parent's socket.
+        # All of them now: one that continued would read an answer from the parent's socket.
         gevent.killall([each for each in (self._greenlet, *self._asked) if each is not None], block=False)
 
     def hurry(self) -> None:
@@ -175,7 +176,7 @@ class LookupdPoller:
             self._report(self._listed, this)
 
     def _report(self, nodes: dict[str, NsqdNode], this: Round, *, all_answered: bool = False) -> None:
-        """Report what a round has found so far."""
+        """Report the nsqds that a round has found so far."""
         found: dict[Address, NsqdNode] = {}
         for name in sorted(nodes):
             address = self._address(nodes[name])
@@ -184,7 +185,8 @@ class LookupdPoller:
         self._rounds.lost_at = self._search.report(found, this, all_answered=all_answered)
 
     def _address(self, node: NsqdNode) -> Address | None:
-        """Where to dial this nsqd; None if the ``discovery_filter`` excludes it or a function of the user fails."""
+        """The address to dial for this nsqd; None if the ``discovery_filter`` excludes it or a function of the user
+        fails."""
         name = node.tcp_address
         option = "discovery_filter"
         try:
@@ -259,11 +261,11 @@ class AllNsqds:
         return client.nodes()
 
     def has_found(self, nodes: Collection[NsqdNode]) -> bool:
-        """Whether these are anything; otherwise the next round comes soon."""
+        """Whether any nsqd was found; otherwise the next round comes soon."""
         return bool(nodes)
 
     def report(self, nodes: Mapping[Address, NsqdNode], this: Round, *, all_answered: bool) -> float | None:
-        """Use what was found. Never switches.
+        """Use the nsqds that were found. Never switches.
 
         It is called with the nsqds found so far each time a nsqlookupd has answered, so that an unresponsive one delays
         nothing, and at the end of a round with any answer, which is complete then.
@@ -320,7 +322,7 @@ class TopicSearch:
             gevent.killall(asked, block=False)
 
     def _without_deleted(self, node: NsqdNode) -> NsqdNode:
-        """Without the topics that this nsqd has no longer, of those that are doubtful. May switch."""
+        """Remove doubtful topics that this nsqd no longer has. May switch."""
         if self._options.address_map is not None:
             return node  # its HTTP API is elsewhere, too
         try:

@@ -1,7 +1,7 @@
 """Log lines about daemons that cannot be reached: one when it begins, one a minute with a count, one at its end.
 
-A daemon that is away is tried every second or so, by each Reader; a line for each try would bury everything else. The
-lines say when the next try is: where that is not known yet, :meth:`Outages.look` writes them, once a second.
+An unreachable daemon is tried every second or so, by each Reader; a line for each try would bury everything else. The
+lines name the time of the next try; if that is not known yet, :meth:`Outages.look` writes the line within a second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Outage:
 
 
 class Outages:
-    """Which daemons one Reader or Producer cannot reach. Nothing here switches.
+    """The daemons that one Reader or Producer cannot reach. Never switches.
 
     :param name: of the Reader or Producer
     :param next_try: returns the clock's time of the next try at an address or URL; None if it is under way or unknown
@@ -71,9 +71,9 @@ class Outages:
             log_soon(logger.info, "%s: %s is reached again, after %.1f s", self._name, where, seconds)
 
     def look(self, nsqds: Iterable[str], poller: LookupdPoller | None = None) -> None:
-        """Log what is due.
+        """Log the lines that are due.
 
-        :param nsqds: those that are still tried; others are forgotten
+        :param nsqds: the nsqds that are still tried; others are forgotten
         :param poller: of the nsqlookupds, if any are asked
         """
         wanted = set(nsqds)

@@ -1,4 +1,4 @@
-"""When an address is dialled, and dialled again: ``Tries`` for Reader and Producer, ``Redialer`` for the Reader.
+"""The times at which addresses are dialled: ``Tries`` for Reader and Producer, ``Redialer`` for the Reader.
 
 An nsqd of a fixed list, or of the last round of discovery, is tried until it accepts, with exponential delays from the
 first failure on; one that discovery no longer lists is left alone. Each try has a greenlet of its own, so that an
@@ -6,8 +6,8 @@ unresponsive nsqd delays no other; each address is tried by one greenlet at a ti
 counts as a failure, because the next one would probably end as soon.
 
 One that discovery found is dialled again only when a round that began after the loss, or after the last failure, lists
-it. If SUB does not follow within a second of the answer, discovery is asked again before it: somebody may have deleted
-the topic, and SUB would create it again.
+it. If SUB does not follow within a second of the answer, discovery is asked again first: the topic may have been
+deleted, and SUB would create it again.
 
 Refusals that a retry cannot cure are reported once; if every known nsqd refuses that way, this is reported too. Once
 there was a connection, only those count that cannot end by themselves (``errors.is_incurable``): a certificate or a
@@ -35,7 +35,7 @@ from gnsq_like.runtime.user_code import ENDS
 
 logger = logging.getLogger(__name__)
 
-#: An address, or what else identifies a connection; its text is the address.
+#: An address, or another key of a connection; its text is the address.
 _A = TypeVar("_A", bound=Hashable)
 
 #: Seconds a connection must last after SUB to clear earlier failures. If nsqd refuses it, it ends within milliseconds;
@@ -149,7 +149,7 @@ class Lost(Generic[_A]):
 
 
 class _Dialled(Tries):
-    """What a Redialer knows of one address."""
+    """The state of one address of a Redialer."""
 
     __slots__ = ("failed_at", "listed_at", "may_pass", "pause", "since", "trying")
 
@@ -159,7 +159,7 @@ class _Dialled(Tries):
         self.may_pass = False
         #: When the last try failed; and when the last round that began after that, and listed it, was answered.
         self.failed_at = self.listed_at = -math.inf
-        #: The greenlet that tries; and while it waits for the next try or for discovery, what ends the wait.
+        #: The greenlet that tries; and a reply that ends its wait for the next try or for discovery.
         self.trying: gevent.Greenlet | None = None
         self.pause: PendingReply | None = None
         #: While it is connected: the time (by the clock) when it subscribed.
@@ -177,7 +177,7 @@ class Redialer(Generic[_A]):
     :param on_hopeless: called with an error when every known nsqd refuses in a way that a retry cannot cure; returns
         whether to give up
     :param max_redial_delay: the longest time between two tries at an address, in seconds
-    :param surveyed: whether ``fixed`` is all there is, because there is no discovery
+    :param surveyed: whether all nsqds are known, because there is no discovery
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class Redialer(Generic[_A]):
         return [dialled.trying for dialled in self._table.values() if dialled.trying is not None]
 
     def found(self, addresses: Iterable[_A], of: Round) -> float | None:
-        """A round of discovery has found these addresses; if it is complete, there are no others. Never switches.
+        """A round of discovery has found these addresses; a complete round has found all. Never switches.
 
         :returns: when the last one was lost of those that are not back and not found again; None if there is none
         """
@@ -296,7 +296,7 @@ class Redialer(Generic[_A]):
         return address in self._lost or (dialled is not None and dialled.trying is not None)
 
     def is_still_listed(self, address: _A) -> bool:
-        """Whether to go on with a try at this address: unless discovery has just listed it, ask it. May switch.
+        """Whether to continue a try at this address; asks discovery unless that has just listed it. May switch.
 
         ``connect`` calls it before SUB.
         """
@@ -309,7 +309,7 @@ class Redialer(Generic[_A]):
         return self._is_wanted(address)
 
     def forget(self, addresses: Iterable[_A]) -> None:
-        """These are gone: leave them alone until they are found again. Never switches."""
+        """Do not dial these any more until they are found again. Never switches."""
         for address in addresses:
             self._found -= {address}
             self._lost.discard(address)
@@ -358,7 +358,7 @@ class Redialer(Generic[_A]):
             dialled.trying = None
 
     def _pause(self, dialled: _Dialled, seconds: float | None) -> None:
-        """Wait so long at most, or until discovery has news of it. May switch."""
+        """Wait for this time, or until discovery reports the address. May switch."""
         dialled.pause = PendingReply()
         try:
             dialled.pause.wait(seconds)

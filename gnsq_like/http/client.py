@@ -1,8 +1,8 @@
-"""What the clients of nsqd's and nsqlookupd's HTTP APIs share.
+"""The base of the clients for nsqd's and nsqlookupd's HTTP APIs.
 
 A client may be made anywhere and used from any greenlet and any OS thread. It has one :class:`~.exchange.Session` for
 each process and hub, which makes one request at a time: a forked child must not use its parent's sockets, and a socket
-belongs to a hub. A request that takes longer than its caller waits keeps its Session until it ends.
+belongs to a hub. A request that outlasts its caller's wait keeps the Session until it ends.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ GRACE_SECONDS = 0.05
 #: Seconds for importing requests, once in a process; far above what it takes.
 LOAD_SECONDS = 60.0
 
-#: The value of the Authorization header, or what gives it for each request.
+#: The value of the Authorization header, or a function that returns it for each request.
 Authorization = str | Callable[[], str | None]
 
 _T = TypeVar("_T")
 
 
 class _Owner(NamedTuple):
-    """Whose sockets are used in one place."""
+    """The process and hub that own sockets."""
 
     pid: int
     is_patched: bool
@@ -136,7 +136,7 @@ class HTTPClient:
     # --- for subclasses ---
 
     def _get_object(self, path: str, params: Mapping[str, str], parse: Callable[[dict[str, Any]], _T]) -> _T:
-        """GET a JSON object and return what ``parse`` makes of it; Malformed becomes HTTPRequestFailed."""
+        """GET a JSON object, and return the result of ``parse``; Malformed becomes HTTPRequestFailed."""
         answer = self._request("GET", path, params)
         try:
             return parse(object_of(answer.body))
@@ -147,7 +147,7 @@ class HTTPClient:
         return self._request("POST", path, params, body)
 
     def _expect_ok(self, answer: Answer) -> str:
-        """For responses that are the text OK: a login page with status 200 must not pass for it."""
+        """Check that a response is the text OK: a login page with status 200 is not."""
         if answer.body != b"OK":
             raise HTTPRequestFailed(answer.url, f"the answer is not OK but {line_of(answer.body)!r}")
         return "OK"

@@ -1,4 +1,4 @@
-"""Decoding a daemon's responses, which may not be what its API promises."""
+"""Decodes a daemon's responses, which may break the promises of its API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Malformed(Exception):
-    """A response is not what the API promises; the text says how. Never leaves this package's clients."""
+    """A response is malformed; the text says how. Never leaves this package's clients."""
 
 
 def json_of(body: bytes) -> Any:

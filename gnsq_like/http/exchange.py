@@ -5,8 +5,8 @@ request alive beyond any timeout. So the caller waits for a request no longer th
 ends by itself, elsewhere (:func:`~gnsq_like.runtime.thread_pool.call_blocking`); its Session is used again after that.
 
 This module imports requests, urllib3 and ssl, so it is itself imported at the first request: requests imported
-before ``patch_all()`` breaks https. Rule for editors: whatever the peer or the network can cause leaves
-:meth:`Session.fetch` as HTTPRequestFailed, with a reason in plain words.
+before ``patch_all()`` breaks https. Rule for editors: every failure that the peer or the network can cause leaves
+:meth:`Session.fetch` as HTTPRequestFailed, with a readable reason.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _tls_context(verify: bool | str | ssl.SSLContext, cert: str | tuple[str, str
 
 @cache
 def _system_context(_kind: type[ssl.SSLContext], _paths: object, _chain: tuple[str, ...]) -> ssl.SSLContext:
-    """One that trusts the system's authorities. To read them takes 20 ms, so all connections share it.
+    """A context that trusts the system's authorities. Reading them takes 20 ms, so all connections share it.
 
     :param _kind: another one since ``patch_all()``
     :param _paths: where they lie
@@ -307,4 +307,4 @@ class _Adapter(HTTPAdapter):
         super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
 
     def cert_verify(self, *_: object) -> None:
-        """Nothing: requests would add its own CA bundle to the context."""
+        """Do nothing: requests would add its own CA bundle to the context."""

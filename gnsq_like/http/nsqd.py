@@ -41,7 +41,7 @@ class NsqdInfo:
     max_output_buffer_timeout: float | None
     max_output_buffer_size: int | None
     max_deflate_level: int | None
-    #: Where it says that it is; empty if it was not told.
+    #: Its configured location; empty if not set.
     topology_zone: str | None
     topology_region: str | None
     #: The whole JSON object, with fields that newer versions add; its durations are nanoseconds.
@@ -205,7 +205,7 @@ def _info(value: dict[str, object]) -> NsqdInfo:
 
 
 def _stats_params(topic: str | None, channel: str | None, include_clients: bool, include_mem: bool) -> dict[str, str]:
-    # nsqd knows only these two words, and takes any other for true.
+    # nsqd knows only these two words, and reads any other as true.
     params = {
         "include_clients": "true" if include_clients else "false",
         "include_mem": "true" if include_mem else "false",

@@ -28,7 +28,7 @@ class NsqdNode:
     #: From nodes() only: its topics, and for each of them whether the nsqd is tombstoned.
     topics: tuple[str, ...] = ()
     tombstones: tuple[bool, ...] = ()
-    #: Where it says that it is; empty before NSQ's master after 1.3.0.
+    #: Its configured location; empty up to NSQ 1.3.0.
     topology_zone: str = ""
     topology_region: str = ""
 

@@ -1,7 +1,7 @@
-"""What nsqd sends as /stats (docs/internals 3.4), and that it is of the types that nsqd promises.
+"""nsqd's /stats as types (docs/internals 3.4), and the check of a response.
 
-The dicts stay those of the JSON, with what newer versions add. What an older one does not send is 0, "" or False, and a
-list that is null in Go is empty.
+The dicts are those of the JSON, including fields of newer versions. Fields that an older version lacks are 0, "" or
+False, and a list that is null in Go is empty.
 """
 
 from collections.abc import Iterable
@@ -66,7 +66,7 @@ class Percentile(TypedDict):
 
 
 class LatencyStats(TypedDict):
-    """The time from publishing to FIN; nsqd measures none unless it is told which percentiles."""
+    """The time from publishing to FIN; only measured if percentiles are configured."""
 
     count: int
     percentiles: list[Percentile]
@@ -108,7 +108,7 @@ class TopicStats(TypedDict):
 
 
 class NsqdStats(TypedDict):
-    """All of it."""
+    """The whole response."""
 
     version: str
     health: str
@@ -121,7 +121,7 @@ class NsqdStats(TypedDict):
 
 
 def _defaults(record: type) -> dict[str, str | int]:
-    """The fields of a TypedDict that are texts, whole numbers or truths, with what they are where nsqd sends none."""
+    """The fields of a TypedDict that are str, int or bool, with their values if nsqd sends none."""
     return {name: kind() for name, kind in record.__annotations__.items() if kind in (str, int, bool)}
 
 
@@ -131,7 +131,7 @@ _STATS, _TOPIC, _CHANNEL, _CLIENT = map(_defaults, (NsqdStats, TopicStats, Chann
 def checked_stats(value: dict[str, Any]) -> NsqdStats:
     """The object of a /stats, completed in place.
 
-    :raises Malformed: it is not what nsqd sends
+    :raises Malformed: it has not the form of nsqd's /stats
     """
     _complete(value, _STATS)
     value["topics"] = list_of(value, "topics", dict)

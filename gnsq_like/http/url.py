@@ -1,4 +1,4 @@
-"""Addresses of HTTP APIs: "host:port", or a URL with a path and credentials of its own.
+"""Addresses of HTTP APIs: "host:port", or a URL, perhaps with a path and credentials.
 
 The credentials are removed here, so that no log and no error elsewhere can show them.
 """

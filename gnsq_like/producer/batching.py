@@ -149,7 +149,7 @@ class Batching:
             batch.forget()
 
     def send_alone(self, member: Member) -> None:
-        """Send a member as a PUB: nobody else came, or nsqd has refused its batch."""
+        """Send a member as a PUB: no other publish joined it, or nsqd has refused its batch."""
         member.carrier = None
         if member.is_abandoned:
             member.settle(NotSent("its caller is gone"))

@@ -63,7 +63,7 @@ class Deadlines:
         heapq.heappush(heap, (thing.deadline, next(self._numbers), thing))
 
     def expire(self, now: float) -> float:
-        """Expire what is due; returns the earliest deadline left, inf if there is none."""
+        """Expire objects that are due; returns the earliest deadline left, inf if there is none."""
         line, heap = self._line, self._heap
         while line and (line[0].done or line[0].deadline <= now):
             thing = line.popleft()
@@ -76,6 +76,6 @@ class Deadlines:
         return min(line[0].deadline if line else math.inf, heap[0][0] if heap else math.inf)
 
     def clear(self) -> None:
-        """Watch nothing more."""
+        """Drop all deadlines."""
         self._line.clear()
         self._heap.clear()

@@ -2,8 +2,8 @@
 
 Connecting happens in a greenlet of its own, so a caller that is killed or times out does not interrupt it. Each failure
 delays the next try, longer each time, until nsqd has answered a publish: a connection that breaks before that counts as
-a failure too. One that nsqd closes because it refused a publish is no failure, or the invalid publishes of one caller
-would delay those of all others.
+a failure, too. A connection that nsqd closes because it refused a publish does not, or the invalid publishes of one
+caller would delay those of all others.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Destination:
 
     @property
     def next_try(self) -> float | None:
-        """Monotonic time before which it is not tried again, if that is to come."""
+        """Monotonic time before which it is not tried again, if that is in the future."""
         return self._tries.not_before if self._tries.not_before > time.monotonic() else None
 
     @property
@@ -120,7 +120,7 @@ class Destination:
             self._connect_if_due(now)
 
     def redial(self, now: float) -> float:
-        """Try to connect if that is due, also beside a doubted connection and tries that hang. Never switches.
+        """Try to connect if that is due, even if there is a doubted connection, or another try hangs. Never switches.
 
         :returns: monotonic time when the next try is due
         """
@@ -244,7 +244,7 @@ class Destination:
     def send(self, publish: Publish, now: float) -> bool:
         """Queue a publish on the connection, if there is one with room; else connect if that is due. Never switches.
 
-        :returns: False if it is not taken; the next answer, or the next connection, then makes the pool try again
+        :returns: False if it is not accepted; the pool tries again after the next answer or connection
         """
         connection, options = self.connection, self._options
         if connection is None or not connection.alive:
@@ -272,7 +272,7 @@ class Destination:
         return True
 
     def why(self) -> str:
-        """Why nothing can be sent to it, for an error's text."""
+        """The reason why nothing can be sent to it, for an error's text."""
         if self.connected:
             if self.doubted:
                 return f"nsqd at {self.name} left a publish unanswered, and has sent nothing since"
@@ -292,7 +292,7 @@ class Destination:
         }
 
     def drop(self) -> None:
-        """Stop connecting, because it is not wanted any more; it has no connection. Never switches."""
+        """Stop connecting to an nsqd that is no longer listed and has no connection. Never switches."""
         self.wanted = False
         gevent.killall(list(self._dialling), block=False)
 

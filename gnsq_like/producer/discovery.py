@@ -1,7 +1,7 @@
-"""Which nsqds a Producer has: the fixed ones, and those that the nsqlookupds list, each a ``Destination``.
+"""A Producer's nsqds: the fixed ones, and those that the nsqlookupds list, each a ``Destination``.
 
-One that is no longer listed is used while its connection is open, and not dialled again. The nsqlookupds are polled
-from the first publish on that finds no connection. To be used in the pool's thread; nothing here switches.
+An nsqd that is no longer listed is used while its connection is open, and not dialled again. Polling begins with the
+first publish that finds no connection. Call only in the pool's thread; nothing here switches.
 """
 
 from __future__ import annotations
@@ -120,12 +120,12 @@ class Discovery:
         return next((each.next_try for each in self.destinations if each.name == where), None)
 
     def look_for_outages(self) -> None:
-        """Log what is due about nsqds and nsqlookupds that are away. Never switches."""
+        """Log due lines about unreachable nsqds and nsqlookupds. Never switches."""
         away = [each.name for each in self.destinations if not each.connected]
         self._pool.outages.look(away, self._poller)
 
     def why_none(self, but: Collection[str]) -> list[str]:
-        """Why there is no nsqd, for an error's text.
+        """The reason why there is no nsqd, for an error's text.
 
         :param but: the addresses of nsqds that there are
         """
@@ -141,7 +141,7 @@ class Discovery:
         return reasons
 
     def stop(self) -> None:
-        """Look for no more nsqds."""
+        """Stop discovery."""
         if self._poller is not None:
             self._poller.stop()
 

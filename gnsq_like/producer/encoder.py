@@ -109,7 +109,7 @@ class Encoder:
         return b"%b%b%b%b" % (line, _pack_size(len(content) + COUNT_BYTES), _pack_size(len(bodies)), content)
 
     def _fit(self, bodies: Sequence[Any]) -> bool:
-        """Whether all are bodies as they stand, and one MPUB takes them: a tenth of the cost of a look at each."""
+        """Whether all are valid bodies that fit into one MPUB: a tenth of the cost of checking each."""
         if self._encode is not None or set(map(type, bodies)) != {bytes}:
             return False
         sizes = list(map(len, bodies))

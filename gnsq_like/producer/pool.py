@@ -1,4 +1,4 @@
-"""The publishes that wait for an nsqd or for their answer, the nsqd that each is sent to, and their retries.
+"""Pending publishes: the queue, the choice of an nsqd, and retries.
 
 A publish is sent at once by its caller if a connection has room: to the nsqds in turn. Otherwise it is queued, and the
 control loop sends it when something changes: a new connection, room on one, the time for another try to connect. The
@@ -46,7 +46,7 @@ from gnsq_like.runtime.timer import Gathering
 logger = logging.getLogger(__name__)
 
 _CLOSED = "the Producer was closed before this was sent"
-#: Seconds by which deadlines are looked at too late if the hub stood still.
+#: Seconds of lateness from which the hub is considered to have been blocked.
 _HELD_UP = 0.01
 #: Seconds between two looks while publishes fail at once, at most: nothing reports a heartbeat of a doubted nsqd.
 _AWAY_INTERVAL = 0.5
@@ -58,7 +58,7 @@ _GROUP = 16
 
 
 class Turns:
-    """Where the search for the next nsqd begins."""
+    """The position at which the search for the next nsqd begins."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -208,7 +208,7 @@ class Pool:
             self.control.by(thing.deadline, self._expire)
 
     def _look(self) -> None:
-        """Once a second: everything, and what an interruption has kept from being done."""
+        """Once a second: check everything, and make up for work that was interrupted."""
         self.awake.look()
         if self._expires_at < math.inf:
             self.control.by(self._expires_at, self._expire)
@@ -231,7 +231,7 @@ class Pool:
         self._pump()
 
     def _pump(self) -> None:
-        """Send what is queued, as far as there is room."""
+        """Send queued publishes, as far as there is room."""
         if self.stopped:
             return
         now = time.monotonic()
@@ -249,14 +249,14 @@ class Pool:
         finally:
             queue.extendleft(passed[::-1])
         if queue:
-            # What was due and was not dialled is avoided by all that wait.
+            # An nsqd that was due and was not dialled is avoided by all waiting publishes.
             times = [at for each in self.discovery.destinations if (at := each.retry_at) is not None and at > now]
             if times:
                 self.control.by(min(times), self._pump)
         self._check_awaited()
 
     def _check_away(self, now: float) -> None:
-        """With ``fail_fast``: whether publishes fail at once from now on, and are sent again."""
+        """With ``fail_fast``: let publishes fail at once, or be sent again, from now on."""
         if not self.options.fail_fast:
             return
         destinations = self.discovery.destinations
@@ -328,7 +328,7 @@ class Pool:
         return len(self._queue) + held + self.unanswered_count
 
     def why(self, but: Collection[str] = ()) -> str:
-        """Why nothing could be sent, for an error's text.
+        """The reason why nothing could be sent, for an error's text.
 
         :param but: the addresses of nsqds that it was sent to
         """

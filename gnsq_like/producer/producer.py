@@ -41,7 +41,7 @@ from gnsq_like.wire.negotiated import Authorized
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    #: What is published: bytes, or what the encoder takes.
+    #: The type of bodies: bytes, or values that the encoder takes.
     Body = TypeVar("Body", default=bytes, contravariant=True)
 else:
     from typing import TypeVar
@@ -50,7 +50,7 @@ else:
 
 logger = logging.getLogger(__name__)
 
-#: What a Producer takes beside its options.
+#: Arguments of a Producer besides its options.
 _ARGUMENTS = ("nsqd_tcp_addresses", "lookupd_http_addresses", "on_connect", "on_disconnect", "on_error", "on_auth")
 #: Seconds that closing waits for pending publishes, if the caller does not say.
 _CLOSE_TIMEOUT = 5.0

@@ -246,7 +246,7 @@ class Publish(PendingReply):
     def confirm_all(publishes: Iterable[Publish]) -> int:
         """Settle several with success, at a third of the cost of settling each. Never switches.
 
-        :returns: how many were not settled before; they are to be counted
+        :returns: the number that were not settled before, which the caller counts
         """
         count = 0
         for publish in publishes:

@@ -1,9 +1,9 @@
-"""Waiting for a publish: one mechanism, with a face for each kind of caller.
+"""Waiting for a publish: one mechanism for all kinds of callers.
 
 A publish is handed over to the thread of the connections, which calls its links when it is settled. A link wakes the
-caller in its own way. Whoever waits does the same three things: it waits until the deadline, and GRACE longer where
-another thread must report the outcome; it withdraws a publish that is not settled then (:func:`withdraw`); and if it is
-interrupted, it gives the publish up (:func:`give_up`), which changes nothing on the wire.
+caller in its own way. Every wait has the same three parts: wait until the deadline, and GRACE longer if another thread
+must report the outcome; withdraw a publish that is not settled by then (:func:`withdraw`); and after an interruption,
+give the publish up (:func:`give_up`), which changes nothing on the wire.
 
 =================================  =============================================================================
 Caller                             How it waits
@@ -13,7 +13,7 @@ any other thread                   ``CrossThreadWait``: a greenlet in its hub, a
 nobody, or somebody later          ``PublishResult``, an AsyncResult for all of these, and for tasks of asyncio
 =================================  =============================================================================
 
-``Running`` is what a started Producer is made of, and the ways into its pool, called in the pool's thread only.
+``Running`` holds the parts of a started Producer; its methods are called in the pool's thread only.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ class BatchCollector:
 
 
 def check_result(result: object) -> None:
-    """Look at what a handler returned. Raises NSQError if it has not done its work, or says so by False."""
+    """Check the result of a handler. Raises NSQError for False, and for an awaitable, whose work is not done."""
     if (fault := undone(result)) is not None:
         raise NSQError(f"the handler did nothing: {fault}")
     if result is False:

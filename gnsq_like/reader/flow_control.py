@@ -1,10 +1,11 @@
 """A Reader's flow control: from events to RDY.
 
-``policy`` decides; this module carries it out. ``Places`` is told of each message, each answer and each connection, in
-the order in which nsqd sees them. What it returns is sent at once. In each turn of the hub in which messages came,
-``_adjust`` writes the answers of their handlers with the RDY that fits, without a plan. The Reader's control loop alone
-plans: when an event asked for it (``plan_soon``), and when time alone makes it due: the end of a settling time, of a
-turn or of a backoff block, a handler that outlives its message's deadline. It also cuts bursts that have not come.
+``policy`` decides; this module carries it out. ``Places`` gets each message, each answer and each connection, in the
+order in which nsqd sees them. The RDY commands that it returns are sent at once. In each turn of the hub in which
+messages came, ``_adjust`` writes the answers of their handlers with the RDY that fits, without a plan. The Reader's
+control loop alone plans: when an event asked for it (``plan_soon``), and when time alone makes it due: the end of a
+settling time, of a turn or of a backoff block, a handler that outlives its message's deadline. It also cuts bursts that
+have not come.
 
 Rules for editors: nothing here switches greenlets. Only this file and ``Subscription`` send RDY.
 """
@@ -73,7 +74,7 @@ class FlowControl:
     ) -> None:
         self.loop = loop
         self.hub_handle = hub_handle
-        #: Who decides, whose keys are the live subscriptions, and lost ones whose handlers still run.
+        #: The RDY plan; its keys are the live subscriptions, and lost ones whose handlers still run.
         self.places: Places[Subscription] = Places(
             Settings(options.low_rdy_timeout, options.low_rdy_idle_timeout, options.low_rdy_probe_timeout),
             is_written=lambda subscription: subscription.connection.is_written,
@@ -135,7 +136,7 @@ class FlowControl:
         self.plan_soon()
 
     def received(self, subscription: Subscription, count: int) -> None:
-        """A read brought so many messages."""
+        """Account for the messages of a read."""
         subscription.topic_flow.counts.received += count
         now = subscription.connection.last_received_at
         self.places.received(subscription.line, count, now, self._clock.late(now))
@@ -145,7 +146,8 @@ class FlowControl:
     def answered(
         self, subscription: Subscription, messages: list[Message], stamps: list[int], outcome: Outcome
     ) -> int | None:
-        """Messages of one connection are about to be answered so; without an answer, they are dropped.
+        """Account for answers to messages of one connection, before they are written; without an answer, messages are
+        dropped.
 
         :param stamps: of each, for backoff
         :returns: the RDY to send before, or None
@@ -215,7 +217,7 @@ class FlowControl:
         self.plan_now()
 
     def _account(self) -> None:
-        """Account and write the FINs that are noted, so that what follows counts no answered message as in flight."""
+        """Account and write the noted FINs, so that no answered message counts as in flight afterwards."""
         now = time.monotonic()
         for subscription in [each for each in self.subscriptions if each.finished]:  # a lost one leaves the table
             subscription.write(now)
@@ -373,7 +375,7 @@ class TurnClock:
         return now - self._since
 
     def end(self, now: float) -> None:
-        """The hub is about to poll."""
+        """Note that the hub is about to poll."""
         self._is_over, self._ended = True, now
 
 

@@ -68,7 +68,7 @@ _MOST_SPARED = 10_000
 
 
 class Limits:
-    """What is not handled: a message that was delivered too often, is too old, or too late to be answered in time.
+    """Rejects messages that were delivered too often, are too old, or are too late to be answered in time.
 
     :param name: "topic/channel", for the log
     :param on_giving_up: called with a message to be given up
@@ -288,7 +288,7 @@ class Loops:
         return greenlet in self._bodies
 
     def set_concurrency(self, concurrency: int) -> None:
-        """Nothing: there are as many loops as the application runs."""
+        """Do nothing: the application decides how many loops run."""
 
     def stop(self) -> None:
         """End the loops that wait for a message now, the others after their bodies. Never switches."""
@@ -404,7 +404,7 @@ class Handlers:
         self._workers.begin_waiting()
 
     def _need_no_look(self, messages: list[Message]) -> bool:
-        """Whether nothing is to be done with each of them before it joins a batch, which checks its age."""
+        """Whether messages may join a batch unchecked; the batch checks their age."""
         if self.decode is not None or self._workers.waiting:
             return False
         return max([message.attempts for message in messages], default=0) <= self._limits.max_attempts

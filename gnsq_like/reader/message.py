@@ -1,4 +1,4 @@
-"""A message that nsqd delivered, and its answer; and from its body to a value, for the option ``decoder``."""
+"""A message that nsqd delivered, its answer, and the decoding of its body (option ``decoder``)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _msgpack(body: bytes) -> Any:
 
 
 def make_decoder(given: str | Decode | None) -> Decode | None:
-    """A function for the option ``decoder``, which raises DecodeError whatever goes wrong.
+    """The function for the option ``decoder``; it raises DecodeError for any failure.
 
     :raises InvalidOption: if its package is missing, or a callable cannot be called with a body
     """
@@ -228,8 +228,8 @@ class Message:
     def is_lost(self) -> bool:
         """Whether nsqd delivers it again: its connection is lost, or its time is over.
 
-        To be asked by whoever holds a message for long, for instance before an effect that should happen once. Who
-        gives up for that should raise or requeue: nsqd, which looks ten times a second, may still take a FIN.
+        Check it in long handlers, for instance before an effect that should happen once. A handler that gives up for
+        this reason should raise or requeue: nsqd, which checks ten times a second, may still accept a FIN.
         """
         if self.answer is not None:
             return self.answer == "LOST"
@@ -273,7 +273,7 @@ class Message:
     def touch_until_answered(self) -> None:
         """Have the Reader call :meth:`touch` in time until it is answered, or max-msg-timeout is over. Never switches.
 
-        If its holder hangs, nobody else gets it until then, or until the connection is closed.
+        If its handler hangs, no other consumer gets it until then, or until the connection is closed.
         """
         if self.answer is not None:
             self._late("touch_until_answered")

@@ -1,4 +1,4 @@
-"""Topics that no nsqd has, so that a misspelt name is noticed: a Reader of such a topic waits, and nothing fails."""
+"""Topics that no nsqd has: a Reader of a misspelt topic would wait without an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after the first round of discovery in which whoever publishes may create the topic.
+#: Seconds after the first round of discovery in which a publisher may still create the topic.
 _PATIENCE = 10.0
 _MOST_NEAREST = 3
 
@@ -58,7 +58,7 @@ class MissingTopics:
                 self._due_at = self._clock() + _PATIENCE
 
     def look(self) -> None:
-        """Once a second: log what is missing, if that is due. Never switches."""
+        """Once a second: log missing topics, if that is due. Never switches."""
         if self._due_at is not None and self._clock() >= self._due_at:
             self._due_at = math.inf
             self._logged = [*self.names]

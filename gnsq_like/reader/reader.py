@@ -1,4 +1,5 @@
-"""The public ``Reader``: its arguments, and what may be asked of it, and when. What runs is a ``Running``.
+"""The public ``Reader``: its arguments, and its methods with the states in which they may be called. A ``Running`` does
+the work.
 
 Nothing happens in the constructor: no socket, no greenlet, no lock.
 """
@@ -27,7 +28,7 @@ from gnsq_like.runtime.user_code import check_callable
 from gnsq_like.wire.names import encode_channel
 from gnsq_like.wire.negotiated import Authorized
 
-#: With how many arguments each hook is called.
+#: The number of arguments of each hook.
 _HOOKS = {
     "on_connect": 1,
     "on_disconnect": 2,
@@ -276,7 +277,7 @@ class Reader:
 
     @property
     def error(self) -> NSQError | None:
-        """Why it stopped by itself: all nsqds refused in a way that a retry cannot cure. Otherwise None."""
+        """The reason if it stopped by itself: all nsqds refused in a way that a retry cannot cure. Otherwise None."""
         return None if self._running is None else self._running.error
 
     # -- iteration ----------------------------------------------------------------------------------
@@ -387,5 +388,5 @@ class ReaderArguments(ReaderOptionsDict, total=False):
     on_expired: Callable[[Message], object] | None
 
 
-#: What a Reader takes beside its options.
+#: Arguments of a Reader besides its options.
 _ARGUMENTS = ("topic", "channel", "handler", *ReaderArguments.__annotations__)

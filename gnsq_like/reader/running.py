@@ -4,8 +4,7 @@
 messages: one for each topic of each nsqd. ``Handlers`` calls the handler and answers, ``FlowControl`` alone decides
 RDY, ``Stop`` is the order of a stop. Messages do not pass through here.
 
-The state of a Running follows from what is there: it is running until there is a Stop, and stopping until ``stopped``
-is settled.
+A Running is running until it has a Stop, and stopping until ``stopped`` is settled.
 
 Rules for editors: everything runs in the hub of the thread that started it, except ``stop_soon``, ``wait``, ``state``
 and the statistics.
@@ -57,7 +56,7 @@ _UNKNOWN = "ID not in flight"
 
 @dataclass(slots=True)
 class Setup:
-    """What a Reader was given, checked; the same for all its starts."""
+    """A Reader's checked arguments; the same for all its starts."""
 
     topics: Topics
     channel: str
@@ -72,7 +71,7 @@ class Setup:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name of the Reader in the log."""
         return f"{self.topics.text}/{self.channel}"
 
     @property
@@ -144,7 +143,7 @@ class Subscriptions:
             self._poller.start()
 
     def look(self) -> None:
-        """Look at all connections, and at what is to be connected. Never switches."""
+        """Check all connections, and all addresses to be connected. Never switches."""
         for subscription in list(self.table.values()):
             if not subscription.is_added:
                 subscription.connection.end("its beginning was interrupted")
@@ -193,7 +192,8 @@ class Subscriptions:
             self._poller.hurry()
 
     def _follow(self, targets: Iterable[Target], complete: bool) -> None:
-        """These were found, for a pattern of topics; if ``complete``, there are no others. Never switches."""
+        """Take targets that were found for a pattern of topics; if ``complete``, there are no others. Never
+        switches."""
         listed = {target.topic for target in targets}
         for topic in listed:
             self._flow.topics.follow(topic)
@@ -205,7 +205,7 @@ class Subscriptions:
             self._were_connected -= {target for target in self._were_connected if target.topic == topic}
 
     def _gone(self, targets: list[Target]) -> None:
-        """End the connections to these, which are gone, in order. Never switches."""
+        """End the connections to targets that are gone, with CLS. Never switches."""
         if self.is_stopping:
             return
         self._redialer.forget(targets)

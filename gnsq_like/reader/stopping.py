@@ -1,4 +1,4 @@
-"""How a Reader stops: the order in which connections, messages and handlers end.
+"""The stop of a Reader: the order in which connections, messages and handlers end.
 
 1. RDY 0 and CLS on all connections, so that no new messages arrive.
 2. After nsqd's CLOSE_WAIT, messages whose handler has not started are requeued without delay and backoff. Before it,
@@ -95,7 +95,7 @@ class Stop:
             flow.on_drained = woken.settle
             woken.wait(seconds)
         flow.on_drained = None
-        # What has been handled is not requeued, even if the hub does not know yet.
+        # Handled messages are not requeued, even if the hub has not seen their answers yet.
         self._handlers.catch_up()
         flow.hub_handle.catch_up()
         self.left = sum(subscription.answer_rest() for subscription in list(flow.subscriptions))

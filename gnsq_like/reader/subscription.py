@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 #: nsqd's default of output-buffer-timeout in seconds, if its reply leaves it out (docs/internals 7.1).
 _BUFFER_TIMEOUT = 0.25
-#: Instead of the stamp of a message that is not in flight any more.
+#: Marks a message already answered.
 _GONE = -1
 
 

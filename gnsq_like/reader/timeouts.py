@@ -1,4 +1,4 @@
-"""What time does to the unanswered messages of one connection.
+"""Slow, overdue and touched messages of one connection.
 
 - After some seconds a message is *slow*: it leaves its connection's share, see ``policy.charge``.
 - Shortly before its deadline it is *overdue*: nsqd is about to deliver it again, and its handler keeps its place.
@@ -164,5 +164,5 @@ def _touch_at(message: Message) -> float:
 
 
 def _free_at(message: Message) -> float:
-    """When nsqd has certainly taken back a message that was dropped: the end of its place."""
+    """Time at which nsqd has certainly taken back a dropped message, which then leaves its place."""
     return message.timeout_at + _QUEUE_SCAN

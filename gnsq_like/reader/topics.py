@@ -1,4 +1,4 @@
-"""The topics of a Reader: the argument ``topic``, and what is kept for each topic: its backoff and its counts."""
+"""The topics of a Reader: the argument ``topic``, and the backoff and counts of each topic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 OnBackoff = Callable[[str, int, float], object]
 
-#: What an answer says about the test of a backoff; any other says nothing.
+#: The result of a backoff test by outcome; other outcomes do not count.
 _VERDICTS = {
     Outcome.HANDLED: Backoff.success,
     Outcome.FAILED: Backoff.failure,
@@ -29,7 +29,7 @@ _VERDICTS = {
 
 
 class Topics:
-    """What to consume.
+    """The topics to consume.
 
     :raises InvalidName, InvalidOption: if it is invalid
     """
@@ -59,7 +59,7 @@ class Topics:
 
     @property
     def text(self) -> str:
-        """For people, and for labels."""
+        """Their text, for the log and for labels."""
         return ",".join(self.names) if self.pattern is None else self.pattern.pattern
 
 
@@ -80,7 +80,7 @@ class MessageCounts:
     lost: int = 0
 
     def count(self, outcome: Outcome, number: int) -> None:
-        """So many deliveries have ended so."""
+        """Count deliveries with this outcome."""
         if outcome is Outcome.HANDLED:
             self.finished += number
         elif outcome is Outcome.LOST:
@@ -148,7 +148,7 @@ class TopicFlow:
         self.is_released = False
 
     def judge(self, outcome: Outcome, stamps: Iterable[int], now: float) -> bool:
-        """What answers say about backoff; whether that changed it. Next: send RDY, and ``TopicFlows.report_backoff``.
+        """Apply answers to backoff; returns whether they changed it. Next: send RDY, and ``TopicFlows.report_backoff``.
 
         :param stamps: those of the answered messages
         """

@@ -1,11 +1,11 @@
-"""A greenlet that acts when something has happened or is due: the control loop of a Reader, and of a Producer.
+"""The control loop of a Reader or Producer: a greenlet that acts on events and deadlines.
 
 An *action* is a function without arguments that never switches. It is asked for (``soon``), or given a time (``by``);
-asked for several times, it is called once. So a wake costs what has happened, however many connections there are. Once
-a second, ``look`` looks at everything, and so makes good what an exception has kept from being done.
+asked for several times, it is called once. So the cost of a wake depends on the events, not on the number of
+connections. Once a second, ``look`` checks everything, and so makes up for work that an exception has interrupted.
 
-What escapes an action, a ``gevent.Timeout`` included, is logged, and the loop goes on. KeyboardInterrupt and SystemExit
-reach the main greenlet as from any greenlet of gevent, and the loop goes on. GreenletExit ends it.
+An exception that escapes an action, a ``gevent.Timeout`` included, is logged, and the loop continues. KeyboardInterrupt
+and SystemExit reach the main greenlet as from any greenlet of gevent, and the loop goes on. GreenletExit ends it.
 
 Rules for editors: the hub wakes the greenlet by its own ``switch``, and runs no Python code for it: what a signal
 handler raises comes up here. The greenlet waits in one place only, so it does not matter what has woken it.
@@ -64,7 +64,7 @@ class ControlLoop:
         #: True as a condition once it is started, and until its end.
         self._greenlet: Any = None
         self._hub: Any = None
-        #: What has escaped a turn, and is not reported yet.
+        #: Exceptions that escaped a turn, and are not reported yet.
         self._escaped: BaseException | None = None
         #: Wakes the greenlet in the hub's next iteration; None before the start, and after the end.
         self._wake: Any = None
@@ -147,7 +147,7 @@ class ControlLoop:
                 self._escaped = exc if reported is None else None
 
     def _act(self) -> None:
-        """Call what is asked for, and what is due."""
+        """Call the actions that are asked for or due."""
         if not self._has_begun:
             self._seconds.start(self._greenlet.switch)
             self._has_begun = True

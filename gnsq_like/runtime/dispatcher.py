@@ -1,11 +1,11 @@
 """Code of the application that may wait or fail, called in a greenlet of its own: hooks, and handlers of the log.
 
 No loop of this package (a connection's reader, a control loop, the poller, callbacks of the hub) calls either. A log
-handler may wait for a slow disk or server, or for ever, and a filter may raise: in a loop, heartbeats would be left
-unanswered, and what the loop was about to do undone. So a loop passes its log records to :func:`log_soon`. Records that
-wait are bounded: those beyond it are counted, and the count is logged.
+handler may wait for a slow disk or server, or for ever, and a filter may raise: in a loop, this would delay heartbeats
+and interrupt the loop's work. So a loop passes its log records to :func:`log_soon`. The number of waiting records is
+bounded; dropped ones are counted, and the count is logged.
 
-What runs in a greenlet or thread of the application (a handler, a caller of ``publish``) logs there, in its context.
+Code in a greenlet or thread of the application (a handler, a caller of ``publish``) logs there, in its context.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _log_here() -> Dispatcher | None:
 def log_soon(log: Callable[..., object], text: str, *arguments: object, **fields: object) -> None:
     """Log from a loop: a greenlet of its own makes the call. Without a hub, this does. Never switches.
 
-    That no file descriptor is free concerns all connections of the process, so one of them says it each second.
+    A lack of file descriptors concerns all connections of the process, so it is logged once a second.
 
     :param log: a method of a Logger, as ``logger.warning``
     :param arguments: formatted later
@@ -174,7 +174,7 @@ def log_soon(log: Callable[..., object], text: str, *arguments: object, **fields
 
 
 def flush_log(timeout: float) -> None:
-    """Wait for ``timeout`` seconds at most until what this thread's loops have logged is written. May switch."""
+    """Wait for ``timeout`` seconds at most until the records of this thread's loops are written. May switch."""
     dispatcher = _log_here()
     if dispatcher is not None:
         dispatcher.join(timeout)

@@ -1,4 +1,4 @@
-"""What comes from the operating system, also where gevent has patched Python: threads and locks, time, random numbers.
+"""Threads, locks, time and random numbers of the operating system, even if gevent has patched Python.
 
 The patched threads and locks belong to greenlets. A simulation replaces these functions, so call ``start_new_thread``
 and ``sleep`` as attributes of this module.

@@ -1,4 +1,4 @@
-"""What a fork takes away, and what is still open when the program ends: one table of the objects that own something.
+"""Registry of objects to clean up after a fork and at exit.
 
 **Fork.** A child inherits the parent's sockets, and any byte it wrote to one would land in the middle of the parent's
 commands. So in the child, ``forked`` of each object is called before the application's code continues. It writes

@@ -1,8 +1,8 @@
 """Calls in native threads, for handlers with ``spawn="thread"`` and for other blocking code.
 
-A greenlet hands its call to a thread and waits, so how a handler ends (finish, requeue, backoff) is decided in
-the Reader's hub, as for handlers in greenlets. The threads belong to a Reader, or to HTTP requests: the hub's own
-pool has ten, which DNS needs.
+A greenlet hands its call to a thread and waits, so the outcome of a handler (finish, requeue, backoff) is decided in
+the Reader's hub, as for handlers in greenlets. The threads belong to a Reader, or to HTTP requests: the hub's own pool
+has ten, which DNS needs.
 
 A thread cannot be killed. When the waiting greenlet is killed, the thread continues; its result is dropped, and its
 place is free again when it ends.
@@ -94,7 +94,8 @@ class ThreadPool:
     def call(self, function: Callable[[_A], _R], argument: _A) -> _R:
         """Call ``function(argument)`` in a thread, in a copy of this context. May switch.
 
-        Returns or raises whatever it does. Called in another thread than the pool's own hub's, it stays there.
+        Returns or raises what the function does. If the caller is not in the pool's hub, the function is called in the
+        caller's thread.
         """
         if native.thread_id() != self._owner:
             return function(argument)

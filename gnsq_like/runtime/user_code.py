@@ -1,4 +1,4 @@
-"""Code of the user: whether it can do its work when it is called, and what it raises.
+"""Checks of the user's functions, and logging of their exceptions.
 
 Everything here is blocking-style. Calling an ``async def`` function, or one with ``yield``, runs none of it: it returns
 a coroutine or a generator at once, and the work would seem to be done; so it would if a function returned a Task or a
@@ -46,7 +46,7 @@ _ADVICE = "write it in blocking style, without async, await and yield; it runs i
 
 
 def check_callable(name: str, function: object, arguments: int | None) -> None:
-    """Refuse a function whose call could not do its work.
+    """Refuse a function that cannot work as a handler or hook.
 
     :param name: the parameter that it was given for
     :param arguments: the number of positional arguments that it will be called with; None to check all else

@@ -1,8 +1,8 @@
 """Looking up the addresses of a host, in threads of our own.
 
-gevent's resolver shares ten threads with all that a hub does in threads: ten names whose servers do not answer would
-stop every other lookup. Here each hub has 32, and a name is looked up once at a time, however many ask for it.
-A resolver that the application has chosen (``GEVENT_RESOLVER``) is asked as it is.
+gevent's resolver shares ten threads with all other work that a hub does in threads: ten names whose servers do not
+answer would stop every other lookup. Here each hub has 32 threads, and equal lookups at the same time share one. A
+resolver that the application has chosen (``GEVENT_RESOLVER``) is used directly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _here: Any = native.local()
 
 
 def resolve(host: str, port: int, timeout: float) -> list[Any]:
-    """What ``getaddrinfo`` returns for a stream socket. May switch.
+    """The result of ``getaddrinfo`` for a stream socket. May switch.
 
     :raises TimeoutError: no answer within ``timeout`` seconds, or too many lookups wait already
     :raises OSError, UnicodeError: as ``getaddrinfo``

@@ -81,7 +81,7 @@ class TcpTransport:
         return data
 
     def send_now(self, data: bytes | memoryview) -> int:
-        """Write what the kernel accepts at once; returns the number of bytes. Never switches.
+        """Write as much as the kernel accepts at once; returns the number of bytes. Never switches.
 
         :raises OSError: if the socket fails
         """
