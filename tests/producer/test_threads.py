@@ -122,7 +122,7 @@ def test_a_hub_that_slept_reads_before_it_writes(nsqd, patched):
 def test_greenlets_of_an_unpatched_process_do_not_block_each_other(nsqd):
     lines = run_script(
         """
-        import sys, gevent
+        import sys, time, gevent
         from gnsq_like import Producer, Reader
 
         producer = Producer(sys.argv[1])
@@ -132,6 +132,7 @@ def test_greenlets_of_an_unpatched_process_do_not_block_each_other(nsqd):
         def turn():
             while not stop:
                 turns.append(1)
+                time.sleep(0.0001)  # a thread that releases the GIL and takes it at once would starve the others
                 gevent.sleep(0)
 
         other = gevent.spawn(turn)
