@@ -26,10 +26,10 @@ from gnsq_like.contrib.dramatiq import NSQBroker, NSQMessageProxy
 from gnsq_like.deadletter import DeadLetter, open_envelope
 from gnsq_like.errors import InvalidName, InvalidOption, PublishRefused
 from gnsq_like.testing import RunningNsqd, running_nsqd, wait_until
-from tests.support.daemons import delete_topics
+from tests.support.daemons import delete_topics, wait_for
 from tests.support.patient import NsqdHTTPClient
 from tests.support.peer import scripted_nsqd
-from tests.support.web import Server
+from tests.support.web import START_TIMEOUT, Server, closing
 
 TOPIC = "dramatiq.default"
 #: Our nsqd, and NSQ's own where it is on PATH.
@@ -584,12 +584,10 @@ PROGRAMS = {
 @contextmanager
 def program(kind: str, nsqd: RunningNsqd, directory: Path) -> Iterator[Server]:
     command = [*PROGRAMS[kind], "tests.support.dramatiq_app", "-p", "2", "-t", "4"]
-    server = Server(command, directory, NSQD=nsqd.tcp_address)
-    try:
+    with closing(Server(command, directory, NSQD=nsqd.tcp_address)) as server:
+        wait_for(lambda: server.noted("booted").count(str(server.process.pid)) == 2, "both workers", START_TIMEOUT)
         yield server
-    finally:
         if server.process.poll() is None:
-            wait_until(lambda: server.noted("booted"))
             server.end()
 
 
@@ -610,15 +608,15 @@ def test_a_worker_that_is_killed_loses_no_job(
         send("gate-first")
         for name in names:
             send(name)
-        wait_until(lambda: "gate-first" in server.noted("began"))
+        wait_for(lambda: "gate-first" in server.noted("began"))
         [pid] = server.pids("began") & {note.pid for note in server.notes if note.name == "gate-first"}
         os.kill(int(pid), signal.SIGKILL)
         server.open_gate()
         # Dramatiq's master ends the others, too: what supervises it starts all anew.
         assert server.wait_for_end()
     with program(kind, nsqd, tmp_path) as server:
-        wait_until(lambda: {*server.noted("done")} == {"gate-first", *names})
-        wait_until(lambda: not nsqd.topic(TOPIC).channels["dramatiq"].left)
+        wait_for(lambda: {*server.noted("done")} == {"gate-first", *names})
+        wait_for(lambda: not nsqd.topic(TOPIC).channels["dramatiq"].left)
 
 
 @pytest.mark.servers
@@ -632,12 +630,12 @@ def test_a_stopped_worker_hands_back_what_it_has(
     for name in names:
         send(name)
     with program(kind, nsqd, tmp_path) as server:
-        wait_until(lambda: server.noted("done"))  # 8 run at once
+        wait_for(lambda: server.noted("done"))  # 8 run at once
         assert server.end() == 0
         assert len(server.noted("done")) < len(names)
     with program(kind, nsqd, tmp_path) as server:
-        wait_until(lambda: len(server.noted("done")) == len(names))
-        wait_until(lambda: not nsqd.topic(TOPIC).channels["dramatiq"].left)
+        wait_for(lambda: len(server.noted("done")) == len(names))
+        wait_for(lambda: not nsqd.topic(TOPIC).channels["dramatiq"].left)
         assert sorted(server.noted("done")) == sorted(names)
         assert server.noted("began").count("0-fail") == 3
     assert [letter.reason for letter in dead_letters(nsqd)] == ["ValueError: 0-fail"]

@@ -14,10 +14,10 @@ dramatiq.set_broker(broker)
 
 
 class Booting(dramatiq.Middleware):
-    """Notes when a worker is there, from when on the program can be stopped in order."""
+    """Notes when a worker is there, from when on the program can be stopped in order, and whose child it is."""
 
     def after_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        note("booted", "worker")
+        note("booted", os.getppid())
 
 
 broker.add_middleware(Booting())

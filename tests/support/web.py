@@ -91,6 +91,7 @@ class Server:
         self.command = command
         environment = with_patience(environment)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "NOTES": str(self._notes), **environment}
+        environment["PYTHONFAULTHANDLER"] = "1"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *command], cwd=directory, stdout=log, stderr=log, env=environment
@@ -135,11 +136,14 @@ class Server:
         return self.wait_for_end(timeout)
 
     def wait_for_end(self, timeout: float = STOP_TIMEOUT) -> int:
-        """Wait for the end, and return the process's status."""
+        """Wait for the end, and return the process's status. If it does not come, the log gets all stacks."""
         try:
             wait_for(lambda: self.process.poll() is not None, "the end", timeout)
-        except AssertionError as exc:
-            raise AssertionError(f"{self.command} did not end: {self.log}") from exc
+        except BaseException as exc:
+            self._signal_all(signal.SIGABRT)
+            self.process.wait()
+            exc.add_note(f"{self.command} did not end: {self.log}")
+            raise
         return self.process.returncode
 
     def close(self) -> None:
@@ -148,8 +152,17 @@ class Server:
             self.process.send_signal(signal.SIGTERM)
             with suppress(AssertionError):
                 wait_for(lambda: self.process.poll() is not None, "the end", 5)
-            self.process.kill()
+            self._signal_all(signal.SIGKILL)
             self.process.wait()
+
+    def _signal_all(self, number: int) -> None:
+        """Send a signal to the process and to those that it has started."""
+        mine = f"NOTES={self._notes}".encode()
+        for each in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if mine in each.read_bytes().split(b"\0"):
+                    os.kill(int(each.parent.name), number)
+        self.process.send_signal(number)
 
 
 def running(
