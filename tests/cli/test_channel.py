@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from gnsq_like import Reader
-from gnsq_like.testing import wait_until
 from tests.support import tools
-from tests.support.commands import PATIENCE
-from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd
+from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.tools import counts, fill
 
 pytestmark = pytest.mark.commands
@@ -72,7 +70,7 @@ def test_the_consumers_of_a_channel() -> None:
         where = f"--nsqd-http-address={nsqd.http_address}"
         reader = Reader("clicks", "archive", lambda m: None, nsqd_tcp_addresses=nsqd.tcp_address, client_id="worker-7")
         with reader:
-            wait_until(lambda: counts(nsqd, "clicks", "archive")["clients"] == 1, PATIENCE)
+            wait_for(lambda: counts(nsqd, "clicks", "archive")["clients"] == 1)
             [client] = json.loads(printed("show", "clicks", "archive", "--json", where))["clients"]
             assert (client["client_id"], client["node"]) == ("worker-7", nsqd.http_address)
             assert "worker-7" in printed("show", "clicks", "archive", where)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from gnsq_like.testing import wait_until
 from tests.support.commands import (
     PATIENCE,
     daemons_of,
@@ -23,6 +22,7 @@ from tests.support.commands import (
     runs,
     terminal_environment,
 )
+from tests.support.daemons import wait_for
 from tests.support.patient import LookupdClient, NsqdHTTPClient
 
 CLUSTER = [sys.executable, "-m", "gnsq_like", "cluster"]
@@ -48,7 +48,7 @@ class Run:
 
     def wait_for(self, pattern: str) -> None:
         """Wait until it has written a match."""
-        wait_until(lambda: re.search(pattern, self.read()), PATIENCE, f"{pattern!r} in what it writes")
+        wait_for(lambda: re.search(pattern, self.read()), f"{pattern!r} in what it writes")
 
     def addresses(self) -> dict[str, tuple[str, str]]:
         """By the daemons' names, (TCP, HTTP)."""

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from gnsq_like.cli.numbered_messages import NUMBER_BYTES, Tally, Verdict, body_of, number_of
-from gnsq_like.testing import wait_until
 from tests.support.commands import (
     PATIENCE,
     daemons_of,
@@ -24,6 +23,7 @@ from tests.support.commands import (
     runs,
     terminal_environment,
 )
+from tests.support.daemons import wait_for
 
 DEMO = [sys.executable, "-m", "gnsq_like", "demo"]
 
@@ -192,7 +192,7 @@ def test_its_daemons_end_when_it_is_killed() -> None:
     with running() as (process, daemons):
         process.kill()
         process.wait(timeout=PATIENCE)
-        wait_until(lambda: not any(map(runs, daemons.values())), PATIENCE)
+        wait_for(lambda: not any(map(runs, daemons.values())))
 
 
 # -- errors -----------------------------------------------------------------------------------------

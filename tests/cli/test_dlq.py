@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from gnsq_like.deadletter import DeadLetter, pack_envelope
-from gnsq_like.testing import wait_until
 from tests.support import tools
-from tests.support.commands import PATIENCE
-from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
+from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.patient import NsqdHTTPClient
 from tests.support.tools import (
     NOBODY,
@@ -112,7 +110,7 @@ def test_what_cannot_be_published_stays(kind: Any) -> None:
         with running_nsqd(kind, **options) as nsqd:
             fill(nsqd, DEAD, [letter(1, topic="gone"), letter(2, topic=DEAD)])
             address = f"--lookupd-http-address={lookupd.http_address}"
-            wait_until(lambda: invoke("lookup", DEAD, address).exit_code == 0, PATIENCE)
+            wait_for(lambda: invoke("lookup", DEAD, address).exit_code == 0)
             error = failed("replay", DEAD, "--all", address)
             assert "there is no topic gone" in error
             assert "it came from this topic itself" in error
@@ -147,7 +145,7 @@ def test_a_channel_that_is_paused_ends_the_command() -> None:
     with running_nsqd() as nsqd:
         fill(nsqd, DEAD, [letter(1)], "dead-letters")
         with NsqdHTTPClient(nsqd.http_address) as http:
-            wait_until(lambda: http.stats(DEAD)["topics"][0]["channels"][0]["depth"] == 1, PATIENCE)
+            wait_for(lambda: http.stats(DEAD)["topics"][0]["channels"][0]["depth"] == 1)
             http.pause_channel(DEAD, "dead-letters")
         done = invoke("dlq", "list", DEAD, "--json", *where(nsqd))
         assert (done.exit_code, json.loads(done.stdout)) == (0, [])
@@ -160,10 +158,10 @@ def test_a_signal_in_the_middle_of_a_replay_loses_nothing() -> None:
         fill(nsqd, "orders", [], "billing")
         fill(nsqd, DEAD, [letter(each) for each in range(count)], "dead-letters")
         with running_tool("dlq", "replay", DEAD, "--all", *where(nsqd)) as tool:
-            wait_until(lambda: counts(nsqd, "orders", "billing")["message"] > 20, PATIENCE)
+            wait_for(lambda: counts(nsqd, "orders", "billing")["message"] > 20)
             assert tool.end() == 130
             assert b" letters replayed\n" in tool.out
-        wait_until(lambda: counts(nsqd, DEAD, "dead-letters")["in_flight"] == 0, PATIENCE)
+        wait_for(lambda: counts(nsqd, DEAD, "dead-letters")["in_flight"] == 0)
         wait_until_in_channels(nsqd, "orders")
         replayed = counts(nsqd, "orders", "billing")["message"]
         left = unfinished(nsqd, DEAD, "dead-letters")

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.testing import wait_until
-from tests.support.commands import PATIENCE
-from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
+from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.scripted_http import Asked, always, response, scripted
 from tests.support.tools import NOBODY, failed, fill, invoke, printed
@@ -33,7 +31,7 @@ def cluster(kind: Any) -> Iterator[tuple[list[Running], Running]]:
                     found = client.lookup("clicks", missing_ok=True)
                     return len(found.producers) == 2 and len(found.channels) == 1
 
-                wait_until(is_known, PATIENCE)
+                wait_for(is_known)
             yield [one, two], lookupd
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.testing import wait_until
-from tests.support.commands import PATIENCE, open_terminal, read_to_the_end, terminal_environment
-from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd
+from tests.support.commands import open_terminal, read_to_the_end, terminal_environment
+from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.patient import NsqdHTTPClient
 from tests.support.scripts import run_beside
 from tests.support.tools import (
@@ -113,7 +112,7 @@ def test_a_signal_in_the_middle(kind: Any) -> None:
             assert tool.process.stdin is not None
             tool.process.stdin.write(lines(numbered(1000)))
             tool.process.stdin.flush()
-            wait_until(lambda: depth(nsqd.http_address, "t") == 1000, PATIENCE)
+            wait_for(lambda: depth(nsqd.http_address, "t") == 1000)
             tool.process.stdin.write(b"half a record")
             tool.process.stdin.flush()
             assert tool.end(signal.SIGINT) == 130

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import PATIENCE, gnsq_like, open_terminal, terminal_environment
+from tests.support.daemons import wait_for
 from tests.support.supervised import APP
 from tests.support.tools import NOBODY, run_tool
 
@@ -160,6 +161,5 @@ def test_a_terminal_that_is_closed_ends_it_but_not_with_nohup(tmp_path: Path, ig
 
 
 def _wait_for_log(log: Path, text: str) -> None:
-    from gnsq_like.testing import wait_until
 
-    wait_until(lambda: text in log.read_text(), PATIENCE)
+    wait_for(lambda: text in log.read_text())

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.cli.stat import fitting, heading, row
-from gnsq_like.testing import wait_until
-from tests.support.commands import PATIENCE, open_terminal, read_to_the_end, terminal_environment
-from tests.support.daemons import KINDS, running_nsqd
+from tests.support.commands import open_terminal, read_to_the_end, terminal_environment
+from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.patient import NsqdHTTPClient
 from tests.support.scripts import run_beside
 from tests.support.tools import COMMAND, NOBODY, fill, go_tool, run_tool, running_tool
@@ -37,9 +36,9 @@ def test_the_figures_of_a_channel_on_two_nsqds(kind: Any) -> None:
         fill(two, "clicks", [b"3"], "archive", "other")
         where = [f"--nsqd-http-address={each.http_address}" for each in (one, two)]
         with NsqdHTTPClient(one.http_address) as http:
-            wait_until(lambda: http.stats("clicks")["topics"][0]["channels"][0]["depth"] == 2, PATIENCE)
+            wait_for(lambda: http.stats("clicks")["topics"][0]["channels"][0]["depth"] == 2)
         with NsqdHTTPClient(two.http_address) as http:
-            wait_until(lambda: http.stats("clicks", "archive")["topics"][0]["channels"][0]["depth"] == 1, PATIENCE)
+            wait_for(lambda: http.stats("clicks", "archive")["topics"][0]["channels"][0]["depth"] == 1)
 
         names = ["--topic", "clicks", "--channel", "archive"]
         [once] = reports_of(run_tool("stat", *names, "--once", "--json", *where).stdout)
@@ -47,9 +46,9 @@ def test_the_figures_of_a_channel_on_two_nsqds(kind: Any) -> None:
         assert (once["ingress"], once["egress"], len(once["nodes"])) == (None, None, 2)
 
         with running_tool("stat", *names, "--json", SOON, *where) as tool:
-            wait_until(lambda: reports_of(tool.out), PATIENCE)
+            wait_for(lambda: reports_of(tool.out))
             fill(two, "clicks", [b"4"], "archive")
-            wait_until(lambda: any(each["ingress"] for each in reports_of(tool.out)), PATIENCE)
+            wait_for(lambda: any(each["ingress"] for each in reports_of(tool.out)))
             [came] = [each for each in reports_of(tool.out) if each["ingress"]]
             assert came["message_count"] == 4
             assert tool.end(signal.SIGTERM) == 0
@@ -82,14 +81,14 @@ def test_an_nsqd_that_goes_away_and_comes_back() -> None:
             fill(nsqd, "clicks", [b"1"], "archive")
         where = [f"--nsqd-http-address={each.http_address}" for each in (one, two)]
         with running_tool("stat", "--topic=clicks", "--channel=archive", "--json", SOON, *where) as tool:
-            wait_until(lambda: reports_of(tool.out), PATIENCE)
+            wait_for(lambda: reports_of(tool.out))
             two.kill()
             tool.wait_for_line(rf"Warning: http://{re.escape(two.http_address)}/")
-            wait_until(lambda: reports_of(tool.out)[-1]["nodes"] == [one.http_address], PATIENCE)
+            wait_for(lambda: reports_of(tool.out)[-1]["nodes"] == [one.http_address])
             seen = len(reports_of(tool.out))
             two.start()
             fill(two, "clicks", [], "archive")
-            wait_until(lambda: len(reports_of(tool.out)[-1]["nodes"]) == 2, PATIENCE)
+            wait_for(lambda: len(reports_of(tool.out)[-1]["nodes"]) == 2)
             assert tool.end(signal.SIGINT) == 0
             # It counts from 0 again, which is no negative rate.
             assert all((each["ingress"] or 0) >= 0 for each in reports_of(tool.out)[seen:])
@@ -123,7 +122,7 @@ def test_whoever_reads_has_seen_enough() -> None:
         fill(nsqd, "clicks", [b"1"], "archive")
         where = f"--nsqd-http-address={nsqd.http_address}"
         with running_tool("stat", "--topic=clicks", "--channel=archive", SOON, where) as tool:
-            wait_until(lambda: tool.out, PATIENCE)
+            wait_for(lambda: tool.out)
             assert tool.process.stdout is not None
             nothing = os.open(os.devnull, os.O_RDONLY | os.O_NONBLOCK)
             os.dup2(nothing, tool.process.stdout.fileno())

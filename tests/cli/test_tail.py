@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE, open_terminal, read_to_the_end
-from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
+from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.scripts import run_beside
 from tests.support.tools import (
@@ -45,15 +44,15 @@ def test_messages_as_they_come(kind: Any) -> None:
     with running_nsqd(kind) as nsqd:
         fill(nsqd, "t", [], "real")
         with running_tool("tail", "-topic=t", *at(nsqd)) as tool:
-            wait_until(lambda: "#ephemeral" in channels_of(nsqd, "t"), PATIENCE)
+            wait_for(lambda: "#ephemeral" in channels_of(nsqd, "t"))
             fill(nsqd, "t", [b"one", b"\xff\x00"])
-            wait_until(lambda: tool.out.count(b"\n") == 2, PATIENCE)
+            wait_for(lambda: tool.out.count(b"\n") == 2)
             assert sorted(tool.out.splitlines()) == [b"one", b"\xff\x00"]
             assert tool.end(signal.SIGINT) == 0
             assert tool.err == ""
         # The other channel has them as well, and the ephemeral one goes with its consumer.
         assert unfinished(nsqd, "t", "real") == 2
-        wait_until(lambda: "#ephemeral" not in channels_of(nsqd, "t"), PATIENCE)
+        wait_for(lambda: "#ephemeral" not in channels_of(nsqd, "t"))
 
 
 def is_registered(lookupd: Running, topic: str) -> bool:
@@ -103,7 +102,7 @@ def test_a_signal_in_the_middle_loses_nothing(kind: Any) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=clean_environment()) as process:
             assert process.stdout is not None
             shown = [process.stdout.readline() for _ in range(100)]
-            wait_until(lambda: counts(nsqd, "t", "c")["in_flight"] > 100, PATIENCE)
+            wait_for(lambda: counts(nsqd, "t", "c")["in_flight"] > 100)
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE) == 0
             shown += process.stdout.readlines()
@@ -166,11 +165,11 @@ def test_grep_and_topics() -> None:
         for topic in ("a", "b"):
             fill(nsqd, topic, [], "c")
         with running_tool("tail", "--topic=a", "--topic=b", "--grep=^x+$", "--print-topic", *at(nsqd)) as tool:
-            wait_until(lambda: all("#ephemeral" in channels_of(nsqd, each) for each in "ab"), PATIENCE)
+            wait_for(lambda: all("#ephemeral" in channels_of(nsqd, each) for each in "ab"))
             fill(nsqd, "a", [b"y", b"xy", b"xx"])
-            wait_until(lambda: tool.out == b"a | xx\n", PATIENCE)
+            wait_for(lambda: tool.out == b"a | xx\n")
             fill(nsqd, "b", [b"x", b"z"])
-            wait_until(lambda: tool.out == b"a | xx\nb | x\n", PATIENCE)
+            wait_for(lambda: tool.out == b"a | xx\nb | x\n")
             assert tool.end() == 0
 
 
@@ -212,7 +211,7 @@ def test_the_backlog_of_a_topic_without_channel_stays(kind: Any, by_lookupd: boo
     with found_by_lookupd(kind) as (nsqd, lookupd, found):
         flags = found if by_lookupd else at(nsqd)
         fill(nsqd, "t", numbered(100))
-        wait_until(lambda: is_registered(lookupd, "t"), PATIENCE)
+        wait_for(lambda: is_registered(lookupd, "t"))
         done = run_tool("tail", "--topic=t", *flags)
         assert (done.returncode, done.stdout) == (1, b"")
         (line,) = done.stderr.decode().splitlines()
@@ -236,9 +235,9 @@ def test_an_nsqd_that_comes_later_with_a_topic_without_channel_is_left_out() -> 
             fill(one, "t", [], "c")
             fill(two, "t", numbered(10))
             arguments = ["--topic=t", f"--lookupd-http-address={lookupd.http_address}", "--lookupd-poll-interval=100ms"]
-            wait_until(lambda: is_registered(lookupd, "t"), PATIENCE)
+            wait_for(lambda: is_registered(lookupd, "t"))
             with running_tool("tail", *arguments) as tool:
-                wait_until(lambda: "#ephemeral" in channels_of(one, "t"), PATIENCE)
+                wait_for(lambda: "#ephemeral" in channels_of(one, "t"))
                 with NsqdHTTPClient(two.http_address) as http:
                     http.config_set("nsqlookupd_tcp_addresses", [lookupd.tcp_address])
                 tool.wait_for_line("is left out: topic t: it has no channel")

@@ -15,7 +15,7 @@ import pytest
 
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
-from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd
+from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.patient import NsqdHTTPClient
 from tests.support.tools import (
     COMMAND,
@@ -106,9 +106,9 @@ def test_what_is_not_synced_is_not_finished(compression: str, tmp_path: Path) ->
         with running_tool("to-file", "--topic=t", *arguments) as tool:
             wait_until_finished(nsqd, "t", 1)
             fill(nsqd, "t", numbered(10))
-            wait_until(lambda: counts(nsqd, "t", "nsq_to_file")["in_flight"] == 10, PATIENCE)
+            wait_for(lambda: counts(nsqd, "t", "nsq_to_file")["in_flight"] == 10)
             if not compression:
-                wait_until(lambda: len(lines_of(tmp_path)) == 11, PATIENCE)
+                wait_for(lambda: len(lines_of(tmp_path)) == 11)
             assert counts(nsqd, "t", "nsq_to_file")["in_flight"] == 10
 
             def is_finished() -> bool:
@@ -116,7 +116,7 @@ def test_what_is_not_synced_is_not_finished(compression: str, tmp_path: Path) ->
                 tool.process.send_signal(signal.SIGHUP)
                 return counts(nsqd, "t", "nsq_to_file")["finished"] == 11
 
-            wait_until(is_finished, PATIENCE, "all messages finished")
+            wait_for(is_finished, "all messages finished")
             assert sorted(lines_of(tmp_path)) == [b"first", *numbered(10)]
             assert tool.end() == 0
 
@@ -127,7 +127,7 @@ def test_a_signal_in_the_middle(kind: Any, tmp_path: Path) -> None:
     with running_nsqd(kind, mem_queue_size=30_000) as nsqd:
         fill(nsqd, "t", bodies, "nsq_to_file")
         with running_tool("to-file", "--topic=t", *flags(nsqd, tmp_path), "--gzip", "--max-in-flight=100") as tool:
-            wait_until(lambda: unfinished(nsqd, "t", "nsq_to_file") < 19_000, PATIENCE)
+            wait_for(lambda: unfinished(nsqd, "t", "nsq_to_file") < 19_000)
             assert tool.end() == 0
             assert "Traceback" not in tool.err
         written = lines_of(tmp_path)
@@ -145,9 +145,9 @@ def test_sighup_closes_the_file(more: list[str], tmp_path: Path) -> None:
             wait_until_finished(nsqd, "t", 1)
             tool.process.send_signal(signal.SIGHUP)
             if more:
-                wait_until(lambda: any(data == b"one\n" for data in found(tmp_path / "out").values()), PATIENCE)
+                wait_for(lambda: any(data == b"one\n" for data in found(tmp_path / "out").values()))
             fill(nsqd, "t", [b"two"])
-            wait_until(lambda: sorted(lines_of(tmp_path)) == [b"one", b"two"], PATIENCE)
+            wait_for(lambda: sorted(lines_of(tmp_path)) == [b"one", b"two"])
             assert tool.end() == 0
         assert len(found(tmp_path / "out")) == (2 if more else 1)
 
@@ -216,9 +216,9 @@ def test_topics_by_a_pattern_and_new_ones(tmp_path: Path) -> None:
         arguments = [f"--lookupd-http-address={lookupd.http_address}", f"--output-dir={tmp_path}"]
         arguments += ["--topic-pattern=^web_", "--topic-refresh=100ms", "--lookupd-poll-interval=100ms"]
         with running_tool("to-file", *arguments, "--filename-format=<TOPIC>") as tool:
-            wait_until(lambda: lines_of(tmp_path) == [b"one"], PATIENCE)
+            wait_for(lambda: lines_of(tmp_path) == [b"one"])
             fill(nsqd, "web_views", [b"two"])
-            wait_until(lambda: found(tmp_path) == {"web_clicks": b"one\n", "web_views": b"two\n"}, PATIENCE)
+            wait_for(lambda: found(tmp_path) == {"web_clicks": b"one\n", "web_views": b"two\n"})
             assert tool.end() == 0
         assert counts(nsqd, "other", "nsq_to_file")["message"] == 0
 
@@ -231,17 +231,17 @@ def test_files_go_to_a_store_when_they_are_rotated(tmp_path: Path) -> None:
         arguments += [f"--work-dir={tmp_path}/work", "--gzip", "--rotate-size=500", "--sync-interval=100ms"]
         with running_tool("to-file", "--topic=t", *arguments) as tool:
             wait_until_finished(nsqd, "t", len(bodies))
-            wait_until(lambda: len(found(tmp_path / "store")) == 2, PATIENCE)
+            wait_for(lambda: len(found(tmp_path / "store")) == 2)
             # The store fails: its directory is a file.
             (tmp_path / "store").rename(tmp_path / "stored")
             (tmp_path / "store").touch()
             fill(nsqd, "t", numbered(100, "more"))
             tool.wait_for_line("cannot upload")
-            wait_until(lambda: unfinished(nsqd, "t", "nsq_to_file") == 0, PATIENCE)
+            wait_for(lambda: unfinished(nsqd, "t", "nsq_to_file") == 0)
             assert tool.end() == 0
         (tmp_path / "store").unlink()
         with running_tool("to-file", "--topic=t", *arguments, "--skip-empty-files") as tool:
-            wait_until(lambda: len(lines_of(tmp_path / "store")) + len(lines_of(tmp_path / "stored")) == 200, PATIENCE)
+            wait_for(lambda: len(lines_of(tmp_path / "store")) + len(lines_of(tmp_path / "stored")) == 200)
             assert tool.end() == 0
     assert found(tmp_path / "work") == {}
     everything = [*lines_of(tmp_path / "store"), *lines_of(tmp_path / "stored")]
@@ -271,11 +271,11 @@ def test_kill_9_ten_times_loses_nothing_and_every_file_is_readable(compression: 
             with running_tool(*arguments) as tool:
                 share = (kill + chance.random()) / (kills + 1)
                 left = int(MESSAGES * (1 - share))
-                wait_until(partial(has_at_most, nsqd, left), PATIENCE)
+                wait_for(partial(has_at_most, nsqd, left))
                 tool.process.kill()
                 tool.process.wait()
         with running_tool(*arguments) as tool:
-            wait_until(lambda: unfinished(nsqd, "t", "nsq_to_file") == 0, PATIENCE)
+            wait_for(lambda: unfinished(nsqd, "t", "nsq_to_file") == 0)
             assert tool.end() == 0
     assert found(tmp_path / "work") == {}
     written = Counter(lines_of(tmp_path / "out"))
@@ -356,5 +356,5 @@ def test_it_waits_for_nsqlookupds_and_topics(tmp_path: Path) -> None:
             options: dict[str, Any] = {"lookupd_tcp_addresses": (lookupd.tcp_address,)}
             with running_nsqd(broadcast_address="127.0.0.1", **options) as nsqd:
                 fill(nsqd, "t", [b"x"])
-                wait_until(lambda: lines_of(tmp_path) == [b"x"], PATIENCE)
+                wait_for(lambda: lines_of(tmp_path) == [b"x"])
                 assert tool.end() == 0

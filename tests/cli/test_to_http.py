@@ -10,10 +10,8 @@ from urllib.parse import unquote_plus
 
 import pytest
 
-from gnsq_like.testing import wait_until
 from tests.support.certificates import write_ca
-from tests.support.commands import PATIENCE
-from tests.support.daemons import KINDS, Running, running_nsqd
+from tests.support.daemons import KINDS, Running, running_nsqd, wait_for
 from tests.support.scripted_http import Asked, Peer, ScriptedServer, always, response, scripted
 from tests.support.tools import (
     counts,
@@ -37,7 +35,7 @@ def flags(nsqd: Running, *more: str) -> list[str]:
 
 def wait_until_done(nsqd: Running, count: int, channel: str = "nsq_to_http") -> None:
     """Wait until the tool that runs has finished so many messages."""
-    wait_until(lambda: counts(nsqd, "t", channel)["finished"] == count, PATIENCE)
+    wait_for(lambda: counts(nsqd, "t", channel)["finished"] == count)
 
 
 def bodies_of(server: ScriptedServer) -> list[bytes]:
@@ -144,10 +142,10 @@ def test_a_signal_in_the_middle(kind: Any) -> None:
         fill(nsqd, "t", numbered(100), "nsq_to_http")
         arguments = flags(nsqd, f"-post=http://{server.address}/", "-n=5", "-max-in-flight=20")
         with running_tool("to-http", *arguments) as tool:
-            wait_until(lambda: len(server.asked) == 55, PATIENCE)
+            wait_for(lambda: len(server.asked) == 55)
             tool.process.send_signal(signal.SIGTERM)
             # It stops taking messages, and gives back those that it has not sent.
-            wait_until(lambda: counts(nsqd, "t", "nsq_to_http")["in_flight"] <= 5, PATIENCE)
+            wait_for(lambda: counts(nsqd, "t", "nsq_to_http")["in_flight"] <= 5)
             go_on.set()
             assert tool.wait() == 0
         sent = bodies_of(server)

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.testing import wait_until
-from tests.support.commands import PATIENCE
-from tests.support.daemons import KINDS, Running, running_nsqd
+from tests.support.daemons import KINDS, Running, running_nsqd, wait_for
 from tests.support.tools import (
     counts,
     fill,
@@ -32,7 +30,7 @@ def flags(source: Running, *destinations: Running | str) -> list[str]:
 
 def wait_until_passed_on(source: Running, count: int) -> None:
     """Wait until the tool that runs has finished so many messages."""
-    wait_until(lambda: counts(source, "t", "nsq_to_nsq")["finished"] == count, PATIENCE)
+    wait_for(lambda: counts(source, "t", "nsq_to_nsq")["finished"] == count)
 
 
 def all_taken(nsqd: Running, topic: str) -> list[bytes]:
@@ -65,7 +63,7 @@ def test_a_signal_in_the_middle(kind: Any) -> None:
         fill(there, "copies", [], "check")
         arguments = [*flags(source, there), "--destination-topic=copies", "--max-in-flight=20"]
         with running_tool("to-nsq", *arguments) as tool:
-            wait_until(lambda: unfinished(source, "t", "nsq_to_nsq") < 19_000, PATIENCE)
+            wait_for(lambda: unfinished(source, "t", "nsq_to_nsq") < 19_000)
             assert tool.end() == 0
         left = unfinished(source, "t", "nsq_to_nsq")
         copied = all_taken(there, "copies")
@@ -97,13 +95,13 @@ def test_the_same_messages_give_those_of_nsq_to_nsq(more: list[str]) -> None:
             arguments = [*flags(source, there), f"-channel={channel}", *more]
             started = running_tool(*arguments, command=command) if command else running_tool("to-nsq", *arguments)
             with started as tool:
-                wait_until(lambda channel=channel: counts(source, "t", channel)["clients"], PATIENCE)  # type: ignore[misc]
+                wait_for(lambda channel=channel: counts(source, "t", channel)["clients"])  # type: ignore[misc]
                 fill(source, "t", bodies)
 
                 def is_done(channel: str = channel) -> bool:
                     return counts(source, "t", channel)["finished"] == len(bodies)
 
-                wait_until(is_done, PATIENCE)
+                wait_for(is_done)
                 assert tool.end() == 0
             passed[name] = all_taken(there, "t")
     assert sorted(passed["ours"]) == sorted(passed["theirs"])

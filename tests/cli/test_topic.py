@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.testing import wait_until
 from tests.support import tools
 from tests.support.commands import PATIENCE
-from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd
+from tests.support.daemons import KINDS, Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.tools import NOBODY, fill, invoke, running_tool
 
@@ -35,7 +34,7 @@ def cluster(kind: Any) -> Iterator[tuple[list[Running], str]]:
         with running_nsqd(kind, **options) as one, running_nsqd(kind, **options) as two:
             fill(one, "clicks", [b"1", b"2"], "archive")
             # A topic starts when nsqlookupd has named its channels: before the other nsqd has more of them.
-            wait_until(lambda: backlog_of(one) == 2, PATIENCE)
+            wait_for(lambda: backlog_of(one) == 2)
             fill(two, "clicks", [b"3"], "archive", "mails")
             with LookupdClient(lookupd.http_address) as client:
 
@@ -43,7 +42,7 @@ def cluster(kind: Any) -> Iterator[tuple[list[Running], str]]:
                     found = client.lookup("clicks", missing_ok=True)
                     return len(found.producers) == 2 and len(found.channels) == 2
 
-                wait_until(is_known, PATIENCE)
+                wait_for(is_known)
             yield [one, two], f"--lookupd-http-address={lookupd.http_address}"
 
 

@@ -23,8 +23,8 @@ from gnsq_like.contrib import celery
 from gnsq_like.contrib.celery import nsq_name
 from gnsq_like.deadletter import open_envelope
 from gnsq_like.errors import ConnectionFailed, InvalidBody, InvalidOption, NSQError
-from gnsq_like.testing import RunningNsqd, running_nsqd, running_nsqlookupd, wait_until
-from tests.support.daemons import delete_topics
+from gnsq_like.testing import RunningNsqd, running_nsqd, running_nsqlookupd
+from tests.support.daemons import delete_topics, wait_for
 from tests.support.pages import page
 from tests.support.peer import Peer, ScriptedNsqd, scripted_nsqd
 from tests.support.web import Server
@@ -98,7 +98,7 @@ def test_messages_are_acknowledged_rejected_and_requeued(nsqd: RunningNsqd) -> N
         again = taken.wait(4)[-1]
         assert (again.decode(), again.delivery_info["redelivered"]) == (2, True)
         again.ack()
-        wait_until(lambda: not left(nsqd))
+        wait_for(lambda: not left(nsqd))
     [letter] = [open_envelope(message.body) for message in nsqd.messages("jobs.dead", "c", 1)]
     assert letter.reason == "rejected"
 
@@ -107,7 +107,7 @@ def test_without_acknowledgements_a_message_is_finished_at_once(nsqd: RunningNsq
     with connected(nsqd) as connection:
         publish(connection, "x")
         Taken(connection, JOBS, no_ack=True).wait(1)
-        wait_until(lambda: not left(nsqd))
+        wait_for(lambda: not left(nsqd))
 
 
 def test_what_is_not_answered_comes_to_the_next_connection(nsqd: RunningNsqd) -> None:
@@ -126,7 +126,7 @@ def test_the_prefetch_count_limits_what_is_in_flight(nsqd: RunningNsqd) -> None:
             publish(connection, number)
         taken = Taken(connection, JOBS, prefetch=2)
         taken.wait(2)
-        wait_until(lambda: nsqd.topic("jobs").channels["celery"].in_flight == 2)
+        wait_for(lambda: nsqd.topic("jobs").channels["celery"].in_flight == 2)
         with pytest.raises(TimeoutError):
             connection.drain_events(timeout=0.05)
         taken.consumer.qos(prefetch_count=5)
@@ -149,7 +149,7 @@ def test_a_fanout_exchange_reaches_all_queues(nsqd: RunningNsqd) -> None:
     queues = [Queue(f"reader-{number}", exchange) for number in range(2)]
     with connected(nsqd) as connection:
         everybody = [Taken(connection, queue) for queue in queues]
-        wait_until(lambda: len(nsqd.topic("news#ephemeral").channels) == 2)
+        wait_for(lambda: len(nsqd.topic("news#ephemeral").channels) == 2)
         publish(connection, "x", queues[0])
         while not all(taken.messages for taken in everybody):
             connection.drain_events(timeout=60)
@@ -165,7 +165,7 @@ def test_what_a_fanout_exchange_got_earlier_is_not_for_new_queues(
     with connected(nsqd) as connection:
         publish(connection, "old", news)
         taken = Taken(connection, news)
-        wait_until(lambda: "reader#ephemeral" in nsqd.topic("news#ephemeral").channels)
+        wait_for(lambda: "reader#ephemeral" in nsqd.topic("news#ephemeral").channels)
         publish(connection, "new", news)
         assert [message.decode() for message in taken.wait(1)] == ["new"]
 
@@ -217,7 +217,7 @@ def test_publishing_and_consuming_need_no_http(nsqd: RunningNsqd, dead: str, is_
             publish(connection, "x")
             Taken(connection, JOBS).wait(1)
             channel = connection.channel()
-            wait_until(lambda: channel.queue_declare("jobs", passive=True).message_count)
+            wait_for(lambda: channel.queue_declare("jobs", passive=True).message_count)
             if not is_silent:  # or this waits for its answer
                 with pytest.raises(NSQError):
                     channel.queue_purge("jobs")
@@ -265,7 +265,7 @@ def drain_until(connection: Any, nsqd: RunningNsqd, **counts: int) -> None:
         channel = nsqd.topic("jobs").channels.get("celery")
         return {name: getattr(channel, name, -1) for name in counts} == counts
 
-    wait_until(is_there)
+    wait_for(is_there)
 
 
 def test_a_task_may_be_as_large_as_the_page_says(nsqd: RunningNsqd) -> None:
@@ -404,7 +404,7 @@ def test_an_unreadable_message_is_a_dead_letter(kind: Any, no_ack: bool) -> None
         found = letters_of(nsqd, "jobs", [body for body, _ in UNREADABLE.values()])
         for reason, (_, expected) in zip(found, UNREADABLE.values(), strict=True):
             assert reason.startswith(expected)
-        wait_until(lambda: not left(nsqd))
+        wait_for(lambda: not left(nsqd))
 
 
 def test_an_unreadable_body_that_a_consumer_acknowledges_is_a_dead_letter(nsqd: RunningNsqd) -> None:
@@ -485,7 +485,7 @@ def test_copies_of_a_fanout_exchange_on_one_channel_are_all_answered(nsqd: Runni
     queues = [Queue(f"reader-{number}", exchange) for number in range(2)]
     with connected(nsqd) as connection:
         taken = Taken(connection, *queues)
-        wait_until(lambda: len(nsqd.topic("news#ephemeral").channels) == 2)
+        wait_for(lambda: len(nsqd.topic("news#ephemeral").channels) == 2)
         publish(connection, "x", queues[0])
         for message in taken.wait(2):
             message.ack()
@@ -500,7 +500,7 @@ def test_an_overdue_message_that_no_worker_has_begun_gives_its_place_back(script
     peer.messages(FIRST, body=of_kombu())
     inbox = scripted.connection.transport.inbox
     waiting = scripted.run(inbox.get)
-    scripted.run(wait_until, lambda: waiting[-1].is_lost)
+    scripted.run(wait_for, lambda: waiting[-1].is_lost)
     inbox.put(waiting)
     with pytest.raises(TimeoutError):
         scripted.run(scripted.connection.drain_events, timeout=0.01)
@@ -555,7 +555,7 @@ def test_messages_come_through_a_loop_of_kombus(nsqd: RunningNsqd) -> None:
             next(loop.loop)
         for message in taken.messages:
             message.ack()
-        wait_until(lambda: not left(nsqd))
+        wait_for(lambda: not left(nsqd))
         connection.close()
         assert not loop.readers
 
@@ -620,7 +620,7 @@ def worker(pool: str, nsqd: RunningNsqd, directory: Path) -> Iterator[Server]:
     command = ["-m", "celery", "-A", "tests.support.celery_app", "worker", "-P", pool, "-c", "4", "-l", "INFO"]
     server = Server(command, directory, NSQD=nsqd.tcp_address)
     try:
-        wait_until(lambda: server.noted("ready") or server.process.poll() is not None, timeout=100)
+        wait_for(lambda: server.noted("ready") or server.process.poll() is not None)
         assert server.process.poll() is None, server.log
         yield server
     finally:
@@ -653,21 +653,21 @@ def test_a_worker_runs_retries_and_answers_and_when_stopped_hands_back_the_rest(
     with worker(pool, nsqd, tmp_path) as server:
         for name in [*names, "0-fail"]:
             send(name)
-        wait_until(lambda: {*server.noted("done")} == {*names}, timeout=100)
-        wait_until(lambda: server.noted("began").count("0-fail") == 3, timeout=100)
-        wait_until(lambda: not left(nsqd, "celery"))
+        wait_for(lambda: {*server.noted("done")} == {*names})
+        wait_for(lambda: server.noted("began").count("0-fail") == 3)
+        wait_for(lambda: not left(nsqd, "celery"))
         assert [[*each.values()] for each in send.app.control.ping(timeout=60, limit=1)] == [[{"ok": "pong"}]]
         for name in waiting:
             send(name)
-        wait_until(lambda: len({*waiting} & {*server.noted("began")}) == 4, timeout=100)
+        wait_for(lambda: len({*waiting} & {*server.noted("began")}) == 4)
         nsqd.wait_until("celery", "celery", in_flight=8)
         server.process.terminate()
-        wait_until(lambda: "Warm shutdown" in server.log)
+        wait_for(lambda: "Warm shutdown" in server.log)
         server.open_gate()
         assert server.wait_for_end() == 0
     with worker(pool, nsqd, tmp_path) as server:
-        wait_until(lambda: {*server.noted("done")} == {*names, *waiting}, timeout=100)
-        wait_until(lambda: not left(nsqd, "celery"))
+        wait_for(lambda: {*server.noted("done")} == {*names, *waiting})
+        wait_for(lambda: not left(nsqd, "celery"))
         assert sorted(server.noted("began")) == sorted([*names, *waiting, *["0-fail"] * 3])
 
 
@@ -686,8 +686,8 @@ def test_malformed_tasks_leave_a_worker_alive(pool: str, kind: Any, tmp_path: Pa
             assert reason.startswith(expected)
         task = {"task": "tests.support.celery_app.job", "id": "x"}
         nsqd.publish("celery", of_kombu(headers=task, body='[["0-good"], {}, {}]'))
-        wait_until(lambda: server.noted("done") == ["0-good"], timeout=100)
-        wait_until(lambda: not left(nsqd, "celery"))
+        wait_for(lambda: server.noted("done") == ["0-good"])
+        wait_for(lambda: not left(nsqd, "celery"))
 
 
 @pytest.mark.servers
@@ -701,7 +701,7 @@ def test_idle_children_that_are_killed_are_replaced(nsqd: RunningNsqd, send: Any
             os.kill(int(child), signal.SIGKILL)
         for number in range(8):
             send(f"0-{number}")
-        wait_until(lambda: len(server.noted("done")) == 8, timeout=100)
+        wait_for(lambda: len(server.noted("done")) == 8)
 
 
 @pytest.mark.parametrize("shared", [2], indirect=True, ids=["2 s"])  # after which nsqd delivers its tasks again
@@ -713,13 +713,13 @@ def test_a_worker_that_is_killed_loses_no_task(pool: str, nsqd: RunningNsqd, sen
     with worker(pool, nsqd, tmp_path) as server:
         for name in ["gate-first", *names]:
             send(name)
-        wait_until(lambda: "gate-first" in server.noted("began"), timeout=100)
+        wait_for(lambda: "gate-first" in server.noted("began"))
         [pid] = {note.pid for note in server.notes if note.name == "gate-first"}
         os.kill(int(pid), signal.SIGKILL)
         server.open_gate()
         if pool != "prefork":
             server.wait_for_end()
             with worker(pool, nsqd, tmp_path) as server:
-                wait_until(lambda: {*server.noted("done")} == {"gate-first", *names}, timeout=100)
-        wait_until(lambda: {*server.noted("done")} == {"gate-first", *names}, timeout=100)
-        wait_until(lambda: not left(nsqd, "celery"))
+                wait_for(lambda: {*server.noted("done")} == {"gate-first", *names})
+        wait_for(lambda: {*server.noted("done")} == {"gate-first", *names})
+        wait_for(lambda: not left(nsqd, "celery"))

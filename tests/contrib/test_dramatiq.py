@@ -25,7 +25,7 @@ from gnsq_like import Producer
 from gnsq_like.contrib.dramatiq import NSQBroker, NSQMessageProxy
 from gnsq_like.deadletter import DeadLetter, open_envelope
 from gnsq_like.errors import InvalidName, InvalidOption, PublishRefused
-from gnsq_like.testing import RunningNsqd, running_nsqd, wait_until
+from gnsq_like.testing import RunningNsqd, running_nsqd
 from tests.support.daemons import delete_topics, wait_for
 from tests.support.patient import NsqdHTTPClient
 from tests.support.peer import scripted_nsqd
@@ -273,7 +273,7 @@ def test_what_cannot_be_published_again_is_requeued_with_a_delay(nsqd: RunningNs
                 consumer.requeue([message])
                 consumer.close()
                 consumer = broker.consume("default", timeout=100)
-                wait_until(lambda: next(consumer) or nsqd.topic(TOPIC).channels["dramatiq"].deferred)
+                wait_for(lambda: next(consumer) or nsqd.topic(TOPIC).channels["dramatiq"].deferred)
         nsqd.wait_until(TOPIC, "dramatiq", deferred=1, in_flight=0)
         consumer.close()
 
@@ -473,7 +473,7 @@ def test_a_consumer_that_is_made_while_the_worker_stops_takes_nothing(nsqd: Runn
     record.send(1)
     worker = dramatiq.Worker(broker)
     before = broker.consume("default", timeout=10)
-    message = wait_until(lambda: next(before))
+    message = wait_for(lambda: next(before))
     assert message is not None
     broker.emit_before("worker_shutdown", worker)
     after = broker.consume("default", timeout=10)
@@ -558,7 +558,7 @@ def test_pipelines_groups_results_and_callbacks(broker: NSQBroker) -> None:
         group = dramatiq.group([add.message(number, 1) for number in range(5)]).run()
         assert sorted(group.get_results(block=True, timeout=60_000)) == [1, 2, 3, 4, 5]
         add.send_with_options(args=(20, 3), on_success=told)
-        wait_until(lambda: seen == [23])
+        wait_for(lambda: seen == [23])
         broker.join("default")
 
 

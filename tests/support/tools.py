@@ -124,7 +124,7 @@ class Tool:
             self._read()
             return self.process.poll() is not None
 
-        wait_until(ended, PATIENCE, "the tool's end")
+        wait_for(ended, "the tool's end")
         self._read()
         return int(self.process.returncode)
 
@@ -184,7 +184,7 @@ def wait_until_in_channels(nsqd: Running, topic: str) -> None:
             lasting = [each for each in found["channels"] if not each["channel_name"].endswith("#ephemeral")]
             return all(each["message_count"] == found["message_count"] for each in lasting)
 
-        wait_until(all_have_come, PATIENCE, f"all messages of {topic} in its channels")
+        wait_for(all_have_come, f"all messages of {topic} in its channels")
 
 
 def taken(nsqd: Running, topic: str, count: int, channel: str = "check") -> list[bytes]:

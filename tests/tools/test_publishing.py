@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.cluster.rounds import Unreachable
-from gnsq_like.testing import wait_until
 from gnsq_like.tools.publishing import (
     BadRecord,
     Progress,
@@ -20,7 +19,7 @@ from gnsq_like.tools.publishing import (
     split_records,
     topic_by_field,
 )
-from tests.support.daemons import running_nsqd
+from tests.support.daemons import running_nsqd, wait_for
 
 BODIES = st.lists(st.binary(max_size=6).filter(lambda body: b"\n" not in body), max_size=6)
 
@@ -127,7 +126,7 @@ def test_reading_ends_with_the_pipe_or_with_stop() -> None:
     chunks = read_chunks(ours, stop)
     assert next(chunks) == b"abc"
     waiting = gevent.spawn(list, chunks)
-    wait_until(lambda: not waiting.ready() and waiting.started)
+    wait_for(lambda: not waiting.ready() and waiting.started)
     stop.set()
     assert waiting.get(timeout=30) == []
     os.write(theirs, b"d")

@@ -12,8 +12,8 @@ import pytest
 from gevent.event import Event
 
 from gnsq_like import Batch, Message, Reader
-from gnsq_like.testing import wait_until
 from gnsq_like.workers.worker import Calls
+from tests.support.daemons import wait_for
 
 
 def limited(handler: object, calls: Calls, **options: object) -> Reader:
@@ -80,10 +80,10 @@ def test_the_longest_running_call_is_known(spawn: str) -> None:
     assert callable(reader.handler)
     assert calls.oldest() == 0
     first = gevent.spawn(reader.handler, 0)
-    wait_until(lambda: len(began) == 1)
+    wait_for(lambda: len(began) == 1)
     before_second = time.monotonic()
     second = gevent.spawn(reader.handler, 1)
-    wait_until(lambda: len(began) == 2)
+    wait_for(lambda: len(began) == 2)
     at_least = time.monotonic() - began[0]
     assert calls.oldest() >= at_least
     ends[0].set()
