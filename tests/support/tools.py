@@ -199,7 +199,7 @@ def taken(nsqd: Running, topic: str, count: int, channel: str = "check") -> list
 
 
 def counts(nsqd: Running, topic: str, channel: str) -> dict[str, int]:
-    """What nsqd counts for a channel: depth, in_flight, deferred, requeued, message, clients; 0 if it is missing.
+    """What nsqd counts for a channel: depth, in_flight, deferred, requeued, timed_out, message, clients, or 0.
 
     And "finished", by the consumers that are connected. A test that waits for the last message needs it: between the
     queue and the consumer a message is nowhere else, neither waiting nor in flight.
@@ -208,7 +208,8 @@ def counts(nsqd: Running, topic: str, channel: str) -> dict[str, int]:
         topics = http.stats(topic, channel)["topics"]
     found: list[Any] = [each for each in (topics[0]["channels"] if topics else []) if each["channel_name"] == channel]
     names = {"depth": "depth", "in_flight": "in_flight_count", "deferred": "deferred_count"}
-    names |= {"requeued": "requeue_count", "message": "message_count", "clients": "client_count"}
+    names |= {"requeued": "requeue_count", "timed_out": "timeout_count"}
+    names |= {"message": "message_count", "clients": "client_count"}
     clients = (found[0]["clients"] or []) if found else []
     finished = {"finished": sum(each["finish_count"] for each in clients)}
     return {name: found[0][key] if found else 0 for name, key in names.items()} | finished
