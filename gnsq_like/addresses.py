@@ -73,7 +73,7 @@ def parse_addresses(addresses: str | Iterable[str]) -> tuple[Address, ...]:
 
 
 def one_or_several(given: str | Iterable[str]) -> list[str]:
-    """A list of what is one address or an iterable of addresses; unchecked, as it may be neither."""
+    """A list of one address, or of an iterable of addresses; unchecked."""
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
 
 

@@ -71,7 +71,7 @@ PublishVerdict = Literal["refused", "not taken", "unknown"]
 
 
 class ErrorCode(NamedTuple):
-    """What one of nsqd's error codes means."""
+    """The meaning of one of nsqd's error codes."""
 
     #: What it says about a publish, unless its text matches one of ``texts``.
     publish: PublishVerdict = "refused"

@@ -1,6 +1,6 @@
 """Values as text: how flags, files, the environment, a framework's configuration and a query's options all read them.
 
-Names, bounds and combinations are their owners' matter.
+The owners of the options check names, bounds and combinations.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _read(text: str, kinds: tuple[type, ...], read_float: Callable[[str], float]
 def read_size(text: str) -> int:
     """Bytes from "500000", "300M" or "1.5GB"; K, M, G and T are powers of 1024.
 
-    :raises UsageError: it is malformed, or no byte
+    :raises UsageError: it is malformed, or less than a byte
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None or not (size := int(float(found[1]) * _BYTES[found[2].lower()])):

@@ -38,7 +38,7 @@ _SLOW = 1 / 8
 _IDLE = 1 / 100
 _LEAST_IDLE = 0.15
 
-#: Options of Kafka's source that NSQ cannot honour, and former ones, with what to do.
+#: Options of Kafka's source that NSQ cannot honour, and former ones, with the remedy.
 _REFUSED = {
     "dedupe": "dedupe_within replaces it: the time for which ids are remembered, such as 10m",
     "dedupewindow": "it is called dedupe_within now",
@@ -49,7 +49,7 @@ _REFUSED = {
     "maxoffsetspertrigger": "it is called max_messages",
 }
 
-#: Connection options that the source sets itself, and what to use instead.
+#: Connection options that the source sets itself, with the options to use instead.
 _OWN_NSQ = {"msg_timeout": "give msg_timeout instead"}
 
 
@@ -178,7 +178,7 @@ def named_options(cls: type[Any]) -> dict[str, Field[Any]]:
 def parse_options(cls: type[_T], given: Mapping[str, str], ignored: Iterable[str] = ()) -> _T:
     """Make an object of a class of options from the user's options, whose names may be in any case.
 
-    :param ignored: lower-case names that are for others
+    :param ignored: lower-case names that are not options of this class
     :raises InvalidOption: an unknown name, or a wrong value
     """
     known = named_options(cls)

@@ -62,7 +62,7 @@ _SELECT = "select body (BINARY or STRING) and, if wanted, topic (STRING) and def
 
 
 class NotPublished(PublishError):
-    """The sink gave up; the text says why, and how much may have been published."""
+    """The sink gave up; the text has the reason, and the number of messages that may have been published."""
 
 
 def topic_name(value: str) -> str:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-#: What Spark reads of its home on one machine, beside the Python packages in it.
+#: The parts of its home that Spark reads on one machine, besides the Python packages.
 _PARTS = ("bin", "conf", "jars", "sbin")
 
 

@@ -32,7 +32,7 @@ class Work(Protocol[_Report]):
         """Complete the work, and report it."""
 
     def drop(self) -> None:
-        """Give up what is not complete; called at last in any case."""
+        """Drop incomplete work; called at the end in any case."""
 
 
 def run_in_tasks(rows: DataFrame, make: Callable[[pa.Schema], Work[_Report]]) -> list[_Report]:

@@ -1,4 +1,4 @@
-"""Commands: what a client sends, as bytes.
+"""Commands of a client, as bytes.
 
 Every function returns the bytes of one command, to be written whole. Names are checked here, so no command can be
 made that ends its line early or that nsqd answers by closing the connection. The daemons' ``requests`` decodes

@@ -1,4 +1,4 @@
-"""Frames: what nsqd sends (docs/internals 1.1).
+"""Frames, the units that nsqd sends (docs/internals 1.1).
 
 A frame is int32 size (of everything after it), int32 type, payload. The payload of a message frame is
 int64 timestamp in ns, uint16 attempts, a 16-byte id, and the body.

@@ -1,1 +1,1 @@
-"""JSON bodies as values of a schema, without Spark: what fits, kept exactly, or the reason why not."""
+"""JSON bodies as values of a schema, without Spark: exact values, or the reason for a rejection."""

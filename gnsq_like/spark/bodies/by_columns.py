@@ -1,9 +1,8 @@
 """Bodies as Arrow columns, many at a time.
 
-Each body is read by Python's json; then the values of a field are made into a column at once, by pyarrow. That takes
-only what is certain to be what ``judge`` would make of it. Each row that is doubtful in any column goes to the judge,
-who accepts it after all, or says why it does not fit. So a mistake here could only be to accept something; a test
-compares the two for generated bodies.
+Each body is read by Python's json; then the values of a field are made into a column at once, by pyarrow. It accepts
+only values that ``judge`` would certainly accept. Each row that is doubtful in any column goes to the judge, which
+accepts or rejects it. So a bug here could only accept too much; a test compares the two for generated bodies.
 
 A column is made of values without the doubtful ones, which are null for the time being: their rows are replaced.
 """
@@ -66,7 +65,7 @@ class Parser:
         self.made: pa.DataType = made if made is not None else to_arrow_type(schema, timezone="UTC")
 
     def parse(self, bodies: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
-        """A struct of the schema's fields for each body, and why the body does not fit; one of both is null."""
+        """For each body, a struct of the schema's fields, or the reason why it does not fit; the other is null."""
         rows = [_read(body) for body in bodies]
         column, doubtful = self._structs(self._schema, self.made, rows)
         doubtful.update(at for at, row in enumerate(rows) if row is None)
@@ -75,7 +74,7 @@ class Parser:
         return self._judged(column, bodies, sorted(doubtful))
 
     def _judged(self, column: pa.Array, bodies: Sequence[bytes], doubtful: list[int]) -> tuple[pa.Array, pa.Array]:
-        """The column with the judge's verdict of the doubtful rows, and the reasons."""
+        """The column with the judge's values for doubtful rows, and the reasons of rejections."""
         values: list[Any] = []
         reasons: list[str | None] = [None] * len(bodies)
         chosen = list(range(len(bodies)))
@@ -144,7 +143,7 @@ class Parser:
 
 
 def _read(body: bytes) -> dict[str, Any] | None:
-    """The object that a body is; None if the judge has to say."""
+    """Parse a body as an object; None if the judge has to decide."""
     try:
         text = body.decode()
         value, end = DECODER.scan_once(text, 0)  # type: ignore[attr-defined]  # what decode() itself calls

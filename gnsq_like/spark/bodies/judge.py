@@ -1,14 +1,14 @@
-"""Whether a body fits a schema, and its values: decided body by body.
+"""Checks a single body against a schema, and reads its values.
 
 ``RULES`` states the rule of each type, once, with the function that applies it; the table in docs/spark.rst is made
-from it. What is exact: a number's text, a DECIMAL without digits beyond its scale, an integer in the range of its type.
-A DOUBLE and a FLOAT are the nearest ones to the number, and a TIMESTAMP has microseconds: that is what these types are.
-But a number does not become infinite or 0 that was not.
+from it. Exact are: a number's text, a DECIMAL without digits beyond its scale, an integer in the range of its type. A
+DOUBLE or FLOAT is the nearest one to the number, and a TIMESTAMP has microseconds. A finite number never becomes
+infinite, nor a number other than 0 0.
 
 Numbers are read as their text, in bytes, so that they differ from JSON's texts. The structure of the whole body is
 judged before its values. Reasons name fields and types but no values, so that there are few different ones.
 
-``by_columns`` does the same ten times as fast for whatever is certain, and leaves the rest to :class:`Judge`.
+``by_columns`` does the same ten times as fast for values that are certain, and leaves the rest to :class:`Judge`.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ _READERS = {kind: rule.read for rule in RULES for kind in rule.kinds if rule.rea
 
 
 class Judge:
-    """Decides what fits.
+    """Decides whether bodies fit a schema.
 
     :param schema: the fields of the JSON object
     :param unit: the unit of a TIMESTAMP that is a number, one of ``UNITS``
@@ -315,7 +315,7 @@ def _object_of(body: bytes) -> dict[str, Any]:
 
 
 def _wrong_structure(value: Any, kind: DataType, name: str) -> Iterator[str]:
-    """What is wrong apart from the values of simple types."""
+    """The fault of the structure, apart from values of simple types."""
     if isinstance(kind, StructType | MapType) and not isinstance(value, dict):
         yield f"field {name} is not an object"
     elif isinstance(kind, StructType):

@@ -110,7 +110,7 @@ class BatchWriter:
             raise PipelineFailed(sentence(self.failure, self._pipeline.location)) from None
 
     def _reports(self, rows: DataFrame) -> list[Report]:
-        """What the tasks have done."""
+        """The reports of the tasks."""
         if is_reports(rows):
             return [pickle.loads(each[0]) for each in rows.collect()]
         return run_in_tasks(rows, partial(Writing, self._plan))

@@ -1,4 +1,4 @@
-"""What a pipeline's configuration says of each topic: ``[topics.NAME]``, and a table for each of them.
+"""The settings of single topics in a pipeline's configuration: ``[topics.NAME]``, and a table for each of them.
 
 A pipeline reads all its topics in one query, and has one checkpoint, one stage, one table of rejected messages and one
 of metrics. A topic may have its own channel, schema and table. For everything that concerns one table there is a
@@ -21,7 +21,7 @@ from gnsq_like.wire.names import encode_topic
 #: The keys of [topics.NAME].
 KEYS = ("channel", "schema", "stop_above", "timestamp_unit", "data", "transform")
 
-#: What begins the names of the format's options in [table].
+#: The prefix of the format's options in [table].
 OF_FORMAT = "options."
 
 #: The source's options that name topics, in lower case.
@@ -29,7 +29,7 @@ _NAMING = {"topic", "topics", "topics_pattern"}
 
 
 def check_topics(topics: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise InvalidOption for names that are no topics', and keys that there are not."""
+    """Raise InvalidOption for names that cannot be topics, and for unknown keys."""
     for topic, given in topics.items():
         try:
             encode_topic(topic)

@@ -1,6 +1,6 @@
-"""Whether a pipeline could begin: all that a run checks at its start, in one list, and nothing is written.
+"""The checks that a run makes at its start, in one list; nothing is written.
 
-A run stops at the first thing that is wrong; this goes on. What needs a daemon is left out ``offline``.
+A run stops at the first failed check; this continues. ``offline`` leaves out checks that need a daemon.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _LEAST_FREE = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One thing that was checked."""
+    """The result of one check."""
 
     what: str
     #: A file, a topic, a place, or addresses.
     which: str
     found: str
-    #: What is wrong, as a sentence; "" for nothing.
+    #: The problem, as a sentence; "" for none.
     problem: str = ""
 
 
 def check_pipeline(path: str | Path, *, offline: bool = False) -> Iterator[Checked]:
-    """Check the pipeline of a file, one thing after the other. May switch.
+    """Check the pipeline of a file, step by step. May switch.
 
     :param offline: leave out what needs a daemon
     """
@@ -61,7 +61,7 @@ def check_pipeline(path: str | Path, *, offline: bool = False) -> Iterator[Check
 
 
 def _checks(pipeline: Pipeline, offline: bool) -> Iterator[tuple[str, str, Callable[[], str]]]:
-    """What is checked, which one, and how: the result, or an error."""
+    """The checks: the kind, the object, and a function that returns the result or raises."""
     options, sink = pipeline.source_options, pipeline.sink_options
     for own in [pipeline.for_topic(topic) for topic in pipeline.topics] or [pipeline]:
         if "function" in own.transform:

@@ -44,7 +44,7 @@ def _share(value: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:
-    """The table [limits]: what a run is judged by. One that is None is never passed."""
+    """The table [limits]: limits for a run. None is no limit."""
 
     #: The share of rejected messages, in a batch of at least 100 messages, beyond which the schema must be wrong, and
     #: the run ends before it writes any of that batch; 1: never.
@@ -122,7 +122,7 @@ class Pipeline:
     #: Where everything is kept that has no place of its own: a path that all machines share, or a URL for Spark.
     location: str
     #: Topics with a channel, schema, stop_above, timestamp_unit, transform or place ("data") of their own, by name.
-    #: What they do not give is the pipeline's. Each topic has a table of its own then.
+    #: Missing keys are the pipeline's. Each topic has a table of its own then.
     topics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     #: Whether each topic has a table of its own, below ``data``, although ``topics`` does not say so.
     table_by_topic: bool = False
@@ -154,9 +154,9 @@ class Pipeline:
     checkpoint: str = ""
     #: Where a run serves its page, ``/metrics``, ``/healthz`` and ``/status``: "host:port" (port 0: any free one).
     http_address: str = ""
-    #: What a run is judged by (:class:`LimitOptions`).
+    #: Limits for a run (:class:`LimitOptions`).
     limits: Mapping[str, str] = field(default_factory=dict)
-    #: Where every message is kept as it came, for replays; "" for nowhere.
+    #: The place where every message is kept unchanged, for replays; "" for none.
     archive: str = ""
     #: Settings of Spark, if the run starts a session of its own.
     spark: Mapping[str, str] = field(default_factory=dict)

@@ -78,7 +78,7 @@ class Counting:
             ]
 
     def groups(self) -> list[Group]:
-        """What was counted."""
+        """The counted groups."""
         found = self._found.items()
         return [
             Group(60 * minute, attempts, latency_class, fits, messages, size, shortest, longest, topic)

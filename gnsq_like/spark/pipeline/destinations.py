@@ -1,4 +1,4 @@
-"""The tables of a pipeline that have atomic commits, and what must be so before a run writes to them.
+"""The tables of a pipeline that have atomic commits, and the checks before a run writes to them.
 
 None of this needs Spark to run.
 """

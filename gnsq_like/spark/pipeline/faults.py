@@ -87,7 +87,7 @@ def sentence(exc: BaseException, places: str) -> str:
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1]).rstrip(".")
-    # What came while an error was handled, such as one of closing what a full disk has stopped, is not the cause.
+    # An error that was raised while another one was handled, as when a file on a full disk is closed, is not the cause.
     python = _PYTHON.findall(text.partition(_MEANWHILE)[0])
     if python:
         return str(python[-1]).rstrip(".")

@@ -73,7 +73,7 @@ def keep(table: str, body: DataType) -> None:
 
 
 def change(old: DataType, new: DataType, *, widens: bool = False) -> str | None:
-    """What in the new type readers of the old one could not read; None if they could read all of it.
+    """The part of the new type that readers of the old one could not read; None if they could read all of it.
 
     :param widens: whether a field may get a type that has all values of the old one
     """

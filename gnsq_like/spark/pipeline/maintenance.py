@@ -1,4 +1,4 @@
-"""Care of a pipeline's tables: few large files instead of many small ones, and nothing that is older than wanted.
+"""Care of a pipeline's tables: compacts small files, and removes old rows.
 
 It may run beside the pipeline and beside readers. Files that a reader or an unfinished batch may need stay: a table of
 Delta or Iceberg keeps what older versions have for ``keep_versions``. Plain Parquet files have no log that says which
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 def maintain_tables(
     pipeline: Pipeline, *, stop: Callable[[], bool] = lambda: False, now: datetime | None = None
 ) -> Iterator[str]:
-    """Do what is to be done, step by step, and return each in a few words.
+    """Carry out the due steps, and yield a short text for each.
 
     :param stop: asked between two steps
     :param now: the time of day

@@ -1,4 +1,4 @@
-"""Whose a table and a checkpoint are, and which tables a pipeline has.
+"""The owners of tables and checkpoints, and the tables of a pipeline.
 
 ::
 
@@ -117,7 +117,7 @@ def claimed(checkpoint: str) -> Iterator[None]:
 def care_claimed(table: str) -> Iterator[None]:
     """Be the only one to maintain a pipeline's tables during the block, if its own table is a ``file://`` URL.
 
-    :raises NotBegun: somebody else does it, or the directory around the table cannot be made
+    :raises NotBegun: another process does it, or the directory around the table cannot be made
     """
     with _held(f"{table}-care", "the tables are being maintained already, by the holder of {}.lock"):
         yield

@@ -1,4 +1,4 @@
-"""Whether a master and a dead-letter nsqd answer at all: Spark itself would try for minutes before it says so."""
+"""Checks that a master and a dead-letter nsqd answer: Spark itself would try for minutes before it failed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def check_sink(options: SinkOptions) -> None:
 
 
 def _try_all(addresses: Sequence[str], attempt: Callable[[str], object]) -> list[str]:
-    """Try all of them at once; returns what each said if all failed, and nothing otherwise."""
+    """Try all of them at once; returns the errors if all failed, and nothing otherwise."""
 
     def error_of(address: str) -> str:
         try:

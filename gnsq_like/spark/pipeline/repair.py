@@ -1,4 +1,4 @@
-"""A way on from a damaged checkpoint or stage: what is lost, what comes again, and the repair.
+"""Repairs a damaged checkpoint or stage, and reports lost and repeated messages.
 
 Spark's log is in the checkpoint::
 
@@ -221,7 +221,7 @@ def _planned_after(pipeline: Pipeline, before: Offsets) -> dict[TopicChannel, Of
 
 
 def _stage_problems(pipeline: Pipeline, checkpoint: _Checkpoint) -> Iterator[TableProblem]:
-    """What is missing from batches that Spark still reads."""
+    """Missing records of batches that Spark still reads."""
     offsets = checkpoint.offsets(checkpoint.last) if checkpoint.last >= 0 else None
     if offsets is None:
         return

@@ -1,4 +1,4 @@
-"""Messages of the archive once more, or rejected ones: through today's schema into another table, or into a topic.
+"""Replays archived or rejected messages: through the present schema into another table, or into a topic.
 
 Each batch becomes a batch of the new table, with the same name, in the hour of its arrival. So a replay that was ended
 half-way, or is repeated, replaces what it has written before in plain files, or leaves it out in a table with commits,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay has done so far."""
+    """The progress of a replay."""
 
     batches: int = 0
     #: All messages, and how many of them were rejected.

@@ -71,7 +71,7 @@ class Snapshot:
     problems: tuple[str, ...] = ()
 
 
-#: What a snapshot has of the run's status.
+#: The fields of a snapshot that come from the run's status.
 _FIGURES = ("batches", "messages", "rejected", "bytes", "rate", "lag", "depth")
 
 
@@ -295,7 +295,7 @@ class _Run:
         return tuple(each["text"] for each in self._status.current["problems"])
 
     def _look(self, query: StreamingQuery) -> None:
-        """Report how much waits in each nsqd."""
+        """Report the depth of each nsqd."""
         found = query.status
         self._status.look(
             self._daemons.last_depths,

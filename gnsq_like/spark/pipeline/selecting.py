@@ -1,4 +1,4 @@
-"""What Spark does between nsqd and the tasks that write: nothing, or ``select`` and ``where``.
+"""Spark's part between nsqd and the tasks that write: none, or ``select`` and ``where``.
 
 Spark refuses aggregates and window functions in expressions of a stream. No row is filtered out before it reaches the
 writer, which counts all messages: one that ``where`` leaves out, or that was rejected, has null as its body.
@@ -139,7 +139,7 @@ def schema_of(ddl: str, option: str) -> StructType:
 
 
 def data_error(exc: Exception) -> str:
-    """What an expression of SQL says of a value that it cannot take, as a sentence; "" for other errors."""
+    """The error of an SQL expression about a value that it cannot take, as a sentence; "" for other errors."""
     text = str(exc)
     if not _OF_DATA.search(text):
         return ""

@@ -1,4 +1,4 @@
-"""A run as it is watched: its status, and where that is served."""
+"""The status of a run, and the server for it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Transformations between the parsed bodies and the table, as the configuration has them, and functions in Python.
 
-A batch is an accident: which messages it has depends on when it began. So a transformation does what it would do to
-each message alone. ``select`` and ``where`` are expressions of one row, applied to the stream by Spark (``selecting``).
-A function gets Arrow's record batches, in the tasks that write the table.
+The messages of a batch depend on the moment at which it began. So a transformation treats each message as if it were
+alone. ``select`` and ``where`` are expressions of one row, applied to the stream by Spark (``selecting``). A function
+gets Arrow's record batches, in the tasks that write the table.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def packed(function: Function | None) -> bytes:
 
 
 def applied(function: Function, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """What a function makes of rows; raises PipelineFailed if it fails, or makes something else."""
+    """The rows that a function returns; raises PipelineFailed if it fails, or returns anything else."""
     import pyarrow as pa
 
     try:

@@ -1,4 +1,4 @@
-"""What tasks do with the rows of a batch: Parquet files that belong to no table yet, and a report.
+"""The work of tasks on the rows of a batch: Parquet files that belong to no table yet, and a report.
 
 The same object does it in the source's own tasks, which then give Spark nothing but reports, and in tasks behind
 Spark's plan, where SQL or a replay comes first. Messages that fit, rejected ones, and the archive have files of their
@@ -49,7 +49,7 @@ class Bodies(NamedTuple):
 
 @dataclass(frozen=True)
 class WritingPlan:
-    """What tasks have to know of a pipeline."""
+    """The part of a pipeline that tasks need."""
 
     pipeline: Pipeline
     #: By the topic; None for topics without settings of their own.
@@ -58,7 +58,7 @@ class WritingPlan:
     is_made: bool
 
     def target(self, topic: str) -> Target:
-        """What becomes of a topic's messages."""
+        """The target of a topic's messages."""
         key = topic if topic in self.bodies else None
         own = self.pipeline.for_topic(topic)
         column = made_column(list(self.bodies).index(key)) if self.is_made else BODY
@@ -67,7 +67,7 @@ class WritingPlan:
 
 @dataclass(frozen=True)
 class Target:
-    """What becomes of the messages of one topic, or of all."""
+    """The treatment of the messages of one topic, or of all."""
 
     #: The pipeline of this topic alone.
     pipeline: Pipeline
@@ -96,7 +96,7 @@ class WrittenFile(NamedTuple):
 
 @dataclass
 class Report:
-    """What a task has done."""
+    """The report of a task."""
 
     #: The time of the batch, in microseconds since the epoch; 0 without rows.
     seen_us: int = 0

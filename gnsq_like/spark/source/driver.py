@@ -79,7 +79,7 @@ class Driver:
         #: The last planned batch, until the messages that it took are subtracted from ``_outstanding``. Not a resumed
         #: one: its messages may have been staged before the run.
         self._running: dict[TopicChannel, Offset] = {}
-        #: What the batch that was planned last takes of the messages that the last poll found.
+        #: The part of the messages of the last poll that the last planned batch takes.
         self._taking: dict[Queue, Share] = {}
         #: Monotonic times of the last batch and the last poll.
         self._batch_at = self._polled_at = time.monotonic()
@@ -253,7 +253,8 @@ class Driver:
             gevent.sleep(_IN_FLIGHT_POLL)
 
     def lag(self) -> dict[str, Any] | None:
-        """How much each nsqd has beyond the planned batch, by topic; None before the first poll. Never switches.
+        """The messages that each nsqd has beyond the planned batch, by topic; None before the first poll. Never
+        switches.
 
         Spark reports no progress while there are no batches. So the last report is that of the last batch, and it must
         not count the messages of this batch as waiting.

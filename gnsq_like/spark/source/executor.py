@@ -66,7 +66,7 @@ _FAILED_FIN = re.compile(r"FIN (\S{16}) failed")
 class StreamReceiver:
     """Fills one part.
 
-    :param part: how much to take from which nsqd
+    :param part: the nsqd, and the number of messages to take
     :param log: where to stage it
     :param on_segment: called with the number of each published segment in order, also if another attempt published it
     :param connection: the class of the connection to nsqd
@@ -257,7 +257,7 @@ class StreamReceiver:
         return reason
 
     def _start_time(self) -> int:
-        """When nsqd was started; 0 if it does not say so."""
+        """The start time of nsqd; 0 if it does not report one."""
         if not (self._part.http and self._options.dedupe_within):
             return 0
         try:

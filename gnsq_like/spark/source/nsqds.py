@@ -1,4 +1,4 @@
-"""The driver's view of nsqd and nsqlookupd, over HTTP: which nsqds have the topics, and how many messages."""
+"""The driver's view of nsqd and nsqlookupd, over HTTP: the nsqds that have the topics, and their depths."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Nsqds:
             self._note(each)
 
     def doubts(self) -> list[str]:
-        """What may be a mistake, as sentences; to be asked before :meth:`prepare` creates topics. May switch."""
+        """Possible mistakes, as sentences; call it before :meth:`prepare` creates topics. May switch."""
         is_known = bool(self._look_up().answers)
         stats = self._daemons.ask_nsqds(
             self._nsqds.values(), lambda client: read_topics(client.stats(self._topic, include_mem=False))
@@ -107,7 +107,7 @@ class Nsqds:
             self._depths_at(client)
 
     def depths(self) -> dict[Queue, Depth]:
-        """How much each nsqd has of each topic, without those that do not answer. May switch.
+        """The depth of each topic at each nsqd that answers. May switch.
 
         Channels of new topics are created.
         """
@@ -125,7 +125,7 @@ class Nsqds:
         return self.last_depths
 
     def http_address(self, address: str) -> str:
-        """Where an nsqd's HTTP API is; "" if no nsqlookupd has said so yet."""
+        """The address of an nsqd's HTTP API; "" if no nsqlookupd has reported it yet."""
         return self._nsqds.get(address, "")
 
     def patient_depths(self, needed: Collection[str] | None = None) -> dict[Queue, Depth]:
@@ -141,7 +141,7 @@ class Nsqds:
         return self.depths()
 
     def settled_depths(self) -> dict[Queue, Depth]:
-        """How much each nsqd has once nothing is on its way from a topic to its channel. May switch.
+        """The depths once no message is on its way from a topic to its channel. May switch.
 
         nsqd counts the two one after the other, so its stats miss some messages that are on their way.
         """

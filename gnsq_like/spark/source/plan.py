@@ -1,4 +1,4 @@
-"""How many messages a batch takes from which nsqd, and in how many tasks. Numbers in, numbers out."""
+"""The plan of a batch: messages to take from each nsqd, and the number of tasks. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Key = TypeVar("_Key", str, Queue)
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How much an nsqd has for the channel."""
+    """The messages that an nsqd has for the channel."""
 
     messages: int
     #: Delivered to a consumer and not answered yet.
@@ -86,7 +86,7 @@ def make_plan(
 def limit_parts(parts: Sequence[Part], max_messages: int, max_bytes: int) -> list[Part]:
     """Parts of batches that were planned with other limits: each takes less if together they would take too much.
 
-    What they leave stays in nsqd. So a batch that is too large for Spark is finished once the limits are lower.
+    The rest stays in nsqd. So a batch that is too large for Spark is finished once the limits are lower.
     """
     total = sum(part.messages for part in parts)
     return [

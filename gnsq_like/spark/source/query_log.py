@@ -1,7 +1,7 @@
 """The log of one topic and channel, as the driver of a query keeps it: plans, parts, and the clean-up after a batch.
 
-A query of several topics has one for each of them. They know nothing of each other: a batch of the query goes on with
-some of the logs, and what one of them has to resume or to finish does not depend on the others.
+A query of several topics has one for each of them. They are independent: a batch of the query continues some of the
+logs, and each resumes and finishes its own batches.
 """
 
 from __future__ import annotations

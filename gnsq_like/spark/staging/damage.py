@@ -1,4 +1,4 @@
-"""What a part has in the stage, and what is missing from it.
+"""The records of a part in the stage, and those that are missing.
 
 These must be there: each number below one that exists, since numbers are given in order; the segments that END counts;
 and the records that a confirmation counts, which is written after END. So only one loss goes unnoticed: that of the
@@ -17,7 +17,7 @@ from gnsq_like.spark.staging.store import Fenced
 
 
 class PartState(NamedTuple):
-    """What a part has in the stage."""
+    """The records of a part in the stage."""
 
     #: The numbers of the segments that can be read, the messages in them, and the bytes of their bodies.
     segments: tuple[int, ...]
@@ -72,7 +72,7 @@ def examine(log: StagingLog, part: Part) -> PartState:
 
 
 def mend(log: StagingLog, part: Part) -> None:
-    """Make a part complete from which something is missing: it then has all that is intact, and takes nothing more."""
+    """Seal a part with missing records: it keeps its intact records, and takes no further messages."""
     state = examine(log, part)
     for number in state.missing:
         name = f"{log.place(part)}/{number:06d}"

@@ -1,4 +1,4 @@
-"""Which messages were staged before, so that another delivery of one is recognized as a copy.
+"""The ids of messages that were staged, by which another delivery of one is recognized as a copy.
 
 A message is the copy of one that was staged if nsqd has delivered it again, because its FIN was not executed, or
 because nsqd was killed and read its disk queue again. nsqd counts attempts, which saves most of the work:
@@ -63,7 +63,7 @@ _CACHED = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What the name of a file of ids says."""
+    """The parsed name of a file of ids."""
 
     name: str
     kind: str
@@ -76,7 +76,7 @@ class _File:
 
 
 class _Found(NamedTuple):
-    """What holds ids of an nsqd."""
+    """The files and segments with ids of an nsqd."""
 
     #: The names of files and segments.
     names: list[str]
@@ -90,7 +90,7 @@ class _Cache:
     """Ids by the name of the record that holds them, which never changes. Workers live for many batches."""
 
     def __init__(self) -> None:
-        #: What was used last is last.
+        #: In the order of their last use.
         self._ids: OrderedDict[str, array[int]] = OrderedDict()
         self._count = 0
 
@@ -161,7 +161,7 @@ class Known:
         return list(fresh.values())
 
     def _look(self) -> _Found:
-        """Find what holds ids of this nsqd."""
+        """Find the files and segments with ids of this nsqd."""
         log = self._log
         # Ids are written before a batch is retired. So the batches are read first: what is gone there is in the files.
         finished = log.committed()

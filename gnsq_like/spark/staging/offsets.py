@@ -45,7 +45,7 @@ _NONE = TopicChannel("", "")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How much a batch takes from one nsqd."""
+    """The messages that a batch takes from one nsqd."""
 
     messages: int
     #: The number of tasks that divide it among them.
@@ -97,7 +97,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """How much one task takes: a split of an nsqd's share of a batch."""
+    """The messages that one task takes: a split of an nsqd's share of a batch."""
 
     log: str
     batch: int

@@ -1,4 +1,4 @@
-"""Records: what a part has in the stage, segments, END and confirmations, with a header by which damage is found.
+"""Records of a part in the stage: segments, END and confirmations, with a header that reveals damage.
 
 The header has a checksum of all that follows it, and the number of messages in all segments of the part before this
 one. So a record that was cut or changed is recognized, and the next one shows how many messages are lost.

@@ -220,7 +220,7 @@ class StagingLog:
         self.store.create(f"{self.place(part)}/{_STARTED}{start}", b"")
 
     def confirm(self, part: Part, confirmed: Confirmed) -> None:
-        """Note what an attempt has written and FINed."""
+        """Note the records and FINs of an attempt."""
         record = confirmed._asdict() | {
             "segments": sorted(confirmed.segments),
             "failed": [each.decode("latin-1") for each in confirmed.failed],

@@ -1,4 +1,4 @@
-"""Where executors store received messages: a place that the driver and all executors reach.
+"""The store of received messages: a place that the driver and all executors reach.
 
 The source needs little of it, but all guarantees rest on that:
 

@@ -41,7 +41,7 @@ class Difference(NamedTuple):
 
 
 def differences(old: DataType, new: DataType, name: str = "") -> Iterator[Difference]:
-    """What differs from one type to the other, in the order of the old one's fields; the new one's come last.
+    """The differences of two types, in the order of the old one's fields; fields of the new one come last.
 
     :param name: the field's; "" for the whole
     """

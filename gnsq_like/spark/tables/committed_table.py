@@ -1,4 +1,4 @@
-"""Adding a batch to a table once, whatever is repeated, killed, or run twice.
+"""Adds a batch to a table exactly once, despite repeats, kills, and second runs.
 
 A table remembers the last batch of each **application**: a query that writes to it. Spark repeats at most the last
 batch of a query, so the numbers that are committed only grow.
@@ -32,7 +32,7 @@ _TRIES, _PAUSE = 10, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Care:
-    """What is to be done for a table at some time."""
+    """The steps to maintain a table at some time."""
 
     now: datetime
     #: Earlier hours are deleted; a full hour. None for no such limit.
@@ -68,7 +68,7 @@ class CommittedTable(Protocol):
         """Add a batch; False if another process has done so. Raises TableError."""
 
     def maintain(self, care: Care) -> Iterator[str]:
-        """Do what is to be done, and say each in a few words. Raises TableError."""
+        """Carry out the due steps, and yield a short text for each. Raises TableError."""
 
 
 def append(

@@ -59,7 +59,7 @@ _PROPERTIES = {
 
 
 def conflicts() -> tuple[type[Exception], ...]:
-    """What a commit that another one has overtaken raises, or one whose outcome is unknown."""
+    """The exceptions of a commit that lost against another one, or whose outcome is unknown."""
     conflicts: tuple[type[Exception], ...] = (CommitFailedException, CommitStateUnknownException)
     try:
         from sqlalchemy.exc import OperationalError  # SQLite's file is locked for a moment

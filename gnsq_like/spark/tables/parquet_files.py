@@ -72,7 +72,7 @@ class FileWriter:
         return DataFile(self._path, size, metadata.num_rows, stats_of(metadata, self._schema))
 
     def drop(self) -> None:
-        """Remove the file, unless it is whole."""
+        """Remove the file, unless it is complete."""
         if self._is_whole:
             return
         for step in (self._writer.close, self._stream.close, partial(self._system.delete_file, self._place)):

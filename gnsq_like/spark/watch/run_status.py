@@ -1,4 +1,4 @@
-"""The status of a run, from what the run sees: batches that were written, and how much waits in each nsqd.
+"""The status of a run, from the batches that were written, and the depth of each nsqd.
 
 Nothing here waits or does I/O. :class:`RunStatus` belongs to the thread of the run. Others read
 :attr:`RunStatus.current`, which is replaced as a whole.
