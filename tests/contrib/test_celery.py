@@ -378,7 +378,7 @@ UNREADABLE = {
 #: The same of Celery's worker.
 NO_TASKS = {
     "task": (of_kombu(headers={"task": [1], "id": "x"}), "TypeError: "),
-    "id": (of_kombu(headers={"task": "tests.support.celery_app.job"}), "KeyError: 'id'"),
+    "id": (of_kombu(headers={"task": "tests.contrib.celery_app.job"}), "KeyError: 'id'"),
 }
 
 
@@ -617,7 +617,7 @@ POOLS = ["prefork", "threads", "gevent"]
 
 @contextmanager
 def worker(pool: str, nsqd: RunningNsqd, directory: Path) -> Iterator[Server]:
-    command = ["-m", "celery", "-A", "tests.support.celery_app", "worker", "-P", pool, "-c", "4", "-l", "INFO"]
+    command = ["-m", "celery", "-A", "tests.contrib.celery_app", "worker", "-P", pool, "-c", "4", "-l", "INFO"]
     server = Server(command, directory, NSQD=nsqd.tcp_address)
     try:
         wait_for(lambda: server.noted("ready") or server.process.poll() is not None)
@@ -636,7 +636,7 @@ def send(nsqd: RunningNsqd, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     with Celery("sender", broker=f"nsq://{nsqd.tcp_address}", set_as_current=False) as app:
 
         def send(name: str) -> None:
-            app.send_task("tests.support.celery_app.job", (name,))
+            app.send_task("tests.contrib.celery_app.job", (name,))
 
         send.app = app  # type: ignore[attr-defined]
         yield send
@@ -684,7 +684,7 @@ def test_malformed_tasks_leave_a_worker_alive(pool: str, kind: Any, tmp_path: Pa
         found = letters_of(nsqd, "celery", [body for body, _ in variants.values()])
         for reason, (_, expected) in zip(found, variants.values(), strict=True):
             assert reason.startswith(expected)
-        task = {"task": "tests.support.celery_app.job", "id": "x"}
+        task = {"task": "tests.contrib.celery_app.job", "id": "x"}
         nsqd.publish("celery", of_kombu(headers=task, body='[["0-good"], {}, {}]'))
         wait_for(lambda: server.noted("done") == ["0-good"])
         wait_for(lambda: not left(nsqd, "celery"))

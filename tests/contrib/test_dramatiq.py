@@ -583,7 +583,7 @@ PROGRAMS = {
 
 @contextmanager
 def program(kind: str, nsqd: RunningNsqd, directory: Path) -> Iterator[Server]:
-    command = [*PROGRAMS[kind], "tests.support.dramatiq_app", "-p", "2", "-t", "4"]
+    command = [*PROGRAMS[kind], "tests.contrib.dramatiq_app", "-p", "2", "-t", "4"]
     with closing(Server(command, directory, NSQD=nsqd.tcp_address)) as server:
         wait_for(lambda: server.noted("booted").count(str(server.process.pid)) == 2, "both workers", START_TIMEOUT)
         yield server

@@ -106,7 +106,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.timeout(900 + REQUESTS)]
 
 Serve = Callable[..., AbstractContextManager[Server]]
 
-FLASK = "tests.support.traced_app"
+FLASK = "tests.contrib.traced_app"
 
 
 @pytest.fixture

@@ -192,7 +192,7 @@ def _into_outbox(
 ) -> None:
     if not apps.is_installed("gnsq_like.contrib.django.outbox"):
         raise ImproperlyConfigured('outbox=True: add "gnsq_like.contrib.django.outbox" to INSTALLED_APPS, and migrate')
-    from gnsq_like.contrib.django.outbox.store import add
+    from gnsq_like.contrib.django.outbox.database import add
 
     if not on_commit:
         raise InvalidOption("on_commit", on_commit, "with outbox=True the message is a part of the transaction")

@@ -21,7 +21,7 @@ def make_relay(using: str = "default") -> Relay:
     """
     if not apps.is_installed("gnsq_like.contrib.django.outbox"):
         raise ImproperlyConfigured('add "gnsq_like.contrib.django.outbox" to INSTALLED_APPS, and migrate')
-    from gnsq_like.contrib.django.outbox.store import DjangoDatabase
+    from gnsq_like.contrib.django.outbox.database import DjangoDatabase
 
     own = conf.settings().own
     store = SQLStore(DjangoDatabase(using), float(own["OUTBOX_KEEP"]))

@@ -19,8 +19,8 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from gnsq_like import Message
 from gnsq_like.contrib.django import publish
 from gnsq_like.contrib.django.outbox import relaying
+from gnsq_like.contrib.django.outbox.database import DjangoDatabase
 from gnsq_like.contrib.django.outbox.models import OutboxMessage
-from gnsq_like.contrib.django.outbox.store import DjangoDatabase
 from gnsq_like.contrib.django.testing import recording
 from gnsq_like.contrib.opentelemetry import Tracing
 from gnsq_like.contrib.outbox import Event

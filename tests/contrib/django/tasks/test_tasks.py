@@ -37,7 +37,7 @@ from gnsq_like.contrib.django.tasks.running import Call
 from gnsq_like.contrib.django.testing import deliver, recording
 from gnsq_like.errors import DecodeError, NotSent
 from gnsq_like.testing import RunningNsqd, running_nsqd
-from tests.support import tasks_app
+from tests.contrib.django.tasks import tasks_app
 from tests.support.daemons import wait_for
 from tests.support.patient import NsqdHTTPClient
 from tests.support.postgres import migrated
@@ -137,7 +137,7 @@ def test_the_message_is_json_that_others_can_read(nsqd: RunningNsqd) -> None:
     assert datetime.fromisoformat(body.pop("enqueued_at")) == result.enqueued_at
     assert body == {
         "id": result.id,
-        "module_path": "tests.support.tasks_app.add",
+        "module_path": "tests.contrib.django.tasks.tasks_app.add",
         "args": [1],
         "kwargs": {"two": 2},
         "queue_name": "default",
@@ -185,7 +185,7 @@ def test_async_tasks_of_a_patched_process_print_nothing_and_let_it_end() -> None
         )
         django.setup()
         from gnsq_like.contrib.django.testing import deliver, recording
-        from tests.support import tasks_app
+        from tests.contrib.django.tasks import tasks_app
 
         with recording() as published:
             for one in (1, "one"):
@@ -372,7 +372,7 @@ def test_what_is_not_json_fails(nsqd: RunningNsqd, using: str, kind: str, error:
         assert error in result.errors[0].traceback
 
 
-@pytest.mark.parametrize("path", ["tests.support.tasks_app.gone", "tests.support.tasks_app.no_task", "os.getcwd"])
+@pytest.mark.parametrize("path", [f"{tasks_app.__name__}.gone", f"{tasks_app.__name__}.no_task", "os.getcwd"])
 def test_what_is_no_task_is_not_called(nsqd: RunningNsqd, using: str, path: str) -> None:
     with tasks(using, reader={"max_attempts": 1}), workers():
         result = tasks_app.add.enqueue(1)

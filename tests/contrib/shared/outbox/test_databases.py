@@ -21,8 +21,8 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 
 from gnsq_like.contrib import django as contrib_django
 from gnsq_like.contrib.django.outbox import relaying
+from gnsq_like.contrib.django.outbox.database import DjangoDatabase
 from gnsq_like.contrib.django.outbox.models import OutboxMessage
-from gnsq_like.contrib.django.outbox.store import DjangoDatabase
 from gnsq_like.contrib.flask import NSQ
 from gnsq_like.contrib.flask.outbox import Outbox
 from gnsq_like.contrib.flask.outbox_database import SQLAlchemyDatabase

@@ -2,8 +2,8 @@
 
 from django.core.management.base import BaseCommand
 
+from tests.contrib.django.tasks.tasks_app import noting
 from tests.support.notes import note
-from tests.support.tasks_app import noting
 
 
 class Command(BaseCommand):

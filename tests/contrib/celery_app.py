@@ -10,7 +10,7 @@ from celery import Celery, signals
 import gnsq_like.contrib.celery  # noqa: F401
 from tests.support.notes import note, work
 
-app = Celery("tests.support.celery_app", broker=f"nsq://{os.environ['NSQD']}")
+app = Celery("tests.contrib.celery_app", broker=f"nsq://{os.environ['NSQD']}")
 app.conf.update(task_acks_late=True, task_reject_on_worker_lost=True, worker_prefetch_multiplier=2)
 
 
