@@ -15,7 +15,7 @@ from typing import TypeVar
 import click
 
 from gnsq_like._version import __version__
-from gnsq_like.cli.daemon_flags import address_option, chosen
+from gnsq_like.cli.cluster_flags import address_option, chosen
 from gnsq_like.cli.tool_options import Decorator, Function, Integer, ToolOption, bare_unit, option
 from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ConnectionOptions, ProducerOptions, ReaderOptions

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gnsq_like.cli.client_flags import connects
+from gnsq_like.cli.cluster_flags import asks_cluster, json_switch
 from gnsq_like.cli.confirm import confirm, plural, yes_switch
-from gnsq_like.cli.daemon_flags import asks_cluster, json_switch
 from gnsq_like.cli.exits import result_of
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tables import Cell, print_json, print_table, warn

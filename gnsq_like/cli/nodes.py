@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gnsq_like.cli.cluster_flags import asks_cluster, asks_each, asks_lookupds, json_switch
 from gnsq_like.cli.confirm import confirm, plural, report, yes_switch
-from gnsq_like.cli.daemon_flags import asks_cluster, asks_each, asks_lookupds, json_switch
 from gnsq_like.cli.exits import result_of
 from gnsq_like.cli.tables import Cell, print_json, print_table, warn
 from gnsq_like.cli.tool_command import ToolCommand

@@ -1,7 +1,7 @@
 """The display of a running command: a table that is redrawn on a terminal, plain lines elsewhere, or nothing.
 
-Each command has a Layout for its snapshots (``demo_run``, ``pipeline_screen``). Nothing here
-runs by itself: the command calls :meth:`View.update`.
+Each command has a Layout for its snapshots (``demo_run``, ``pipeline_screen``). Nothing here runs by itself: the
+command calls :meth:`View.update`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gnsq_like.cli.daemon_flags import asks_cluster
+from gnsq_like.cli.cluster_flags import asks_cluster
 from gnsq_like.cli.exits import INTERRUPTED_STATUS, StdoutFailed, discard_stdout, interrupted_is, until_a_signal
 from gnsq_like.cli.tables import warn
 from gnsq_like.cli.tool_command import ToolCommand

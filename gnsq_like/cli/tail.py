@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gnsq_like.cli.client_flags import channel, consumes, topics
-from gnsq_like.cli.daemon_flags import address_option
+from gnsq_like.cli.cluster_flags import address_option
 from gnsq_like.cli.exits import run_service
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tool_command import ToolCommand

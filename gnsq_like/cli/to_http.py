@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from gnsq_like.cli.client_flags import channel, consumes
-from gnsq_like.cli.daemon_flags import http_options
+from gnsq_like.cli.cluster_flags import http_options
 from gnsq_like.cli.exits import run_service
 from gnsq_like.cli.logs import logs
 from gnsq_like.cli.tool_command import ToolCommand

@@ -14,8 +14,8 @@ import click
 
 from gnsq_like._version import __version__
 from gnsq_like.cli.client_flags import ClientFlag, print_client_help
+from gnsq_like.cli.config_file import read_config
 from gnsq_like.cli.exits import StdoutFailed
-from gnsq_like.cli.tool_file import read_config
 from gnsq_like.cli.tool_options import ENVIRONMENT_PREFIX, ToolOption, printable
 from gnsq_like.errors import InvalidOption, NSQError, UsageError
 

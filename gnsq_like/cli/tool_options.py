@@ -1,5 +1,5 @@
 """The kinds of options that tools have. A value comes from the command line, else from the environment (``NSQ_TOPIC``
-for ``--topic``), else from the file of ``--config`` (``tool_file``), else it is the default.
+for ``--topic``), else from the file of ``--config`` (``config_file``), else it is the default.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 from gnsq_like.cli.client_flags import all_flags
-from gnsq_like.cli.daemon_flags import http_options
+from gnsq_like.cli.cluster_flags import http_options
 from gnsq_like.cli.tool_options import ToolOption
 from gnsq_like.errors import did_you_mean
 

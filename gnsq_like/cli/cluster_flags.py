@@ -1,4 +1,4 @@
-"""Flags for the addresses of daemons, and for HTTP requests to them: timeouts and TLS."""
+"""Flags that say which cluster: the addresses of its daemons, and how they are asked over HTTP (timeouts, TLS)."""
 
 from __future__ import annotations
 
