@@ -69,7 +69,7 @@ class Line(Charge, Generic[K]):
 
     def grant(self, share: int, now: float) -> None:
         """The share from now on."""
-        if share and (not self.share or share == 1 < self.share):
+        if share and not self.share:
             self.turn_at, self.was_silent = now if self.rdy else FOREVER, self.silent
             self.turns += 1
         elif self.share and not share:

@@ -173,7 +173,7 @@ class Places(Generic[K]):
         """
         cost = line.cost if self.lacking else 0
         line.answered(n, now, slow, overdue)
-        if (cost and line.cost < cost) or slow or overdue or line.closing:
+        if (cost and line.cost < cost) or slow or overdue or not line.share:
             self._wake(now)
         elif self._contested and not line.in_time:
             self._wake(now + self._moment(line) if line.share else now)
@@ -255,21 +255,18 @@ class Places(Generic[K]):
         """
         self.plan_at, self.lacking, self._contested = FOREVER, False, False
         self._rests_until = now + max(READ_SOON, APART * len(self.lines))
-        places = self.most
-        for line in self.lines:
+        goals, tests = dict.fromkeys(self.lines, 0), set[Line[K]]()
+        for line in goals:
             self._settle(line, now)
             line.round_trip.forget(now)
-            places -= line.in_flight if line.closing else line.slow + line.overdue
+        allowed = self._allowed(modes, tests, now) if self.most else []
+        places = self.most - sum([line.in_flight for line in goals]) + sum([line.in_time for line in allowed])
         if self.limit is not None:
             places = min(places, int(self.limit.capacity))
-            for line in self.lines:
+            for line in goals:
                 line.allowed = min(line.allowed, line.rdy)
         self._places = places
-        lines = [line for line in self.lines if not line.closing]
-        goals = dict.fromkeys(lines, 0)
         if places > 0:
-            tests: set[Line[K]] = set()
-            allowed = self._allowed(lines, modes, tests, now) if modes else lines
             goals.update(self._goals(allowed, places, tests, now))
         return self._grant(goals, now)
 
@@ -422,14 +419,12 @@ class Places(Generic[K]):
 
     # -- backoff ---------------------------------------------------------------------------------------
 
-    def _allowed(
-        self, lines: Iterable[Line[K]], modes: Mapping[Hashable, Mode], tests: set[Line[K]], now: float
-    ) -> list[Line[K]]:
+    def _allowed(self, modes: Mapping[Hashable, Mode], tests: set[Line[K]], now: float) -> list[Line[K]]:
         """Those that may have RDY: all of topics that flow, and one, put into ``tests``, of each that tests."""
         groups: dict[Hashable, list[Line[K]]] = {}
         allowed = []
-        for line in lines:
-            mode = modes.get(line.topic, Mode.FLOWING)
+        for line in self.lines:
+            mode = Mode.BLOCKED if line.closing else modes.get(line.topic, Mode.FLOWING)
             if mode is Mode.FLOWING:
                 allowed.append(line)
             elif mode is Mode.PROBING:
