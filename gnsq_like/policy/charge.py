@@ -84,8 +84,8 @@ class Charge:
         self.in_flight = self.slow = self.overdue = 0
         #: messages that may come under an earlier, higher RDY, at least until `settled_at`
         self.coming, self.settled_at = 0, NEVER
-        #: when a place was opened last, by an answer or a higher RDY, and when RDY was lowered
-        self.opened_at = self.lowered_at = NEVER
+        #: when a message was answered last, a place opened by that or a higher RDY, and RDY lowered
+        self.answered_at = self.opened_at = self.lowered_at = NEVER
         #: the highest RDY that a rate limit allows
         self.allowed = UNLIMITED
         #: gets no more RDY; its messages cost places until they are answered
@@ -124,7 +124,8 @@ class Charge:
     def received(self, n: int, now: float, late: float) -> None:
         """``n`` messages arrived in one read; they may have come ``late`` seconds before ``now``."""
         certain = not self.overdue and (not self.coming or now >= self.settled_at)
-        self.coming = max(0, self.coming - n)
+        if self.coming:
+            self.coming = max(0, self.coming - n)
         self.in_flight += n
         held = self.in_flight - self.overdue
         if held > self.rdy:  # sent before nsqd had read this RDY
@@ -137,7 +138,7 @@ class Charge:
         self.in_flight -= n
         self.slow -= slow
         self.overdue -= overdue
-        self.opened_at = now
+        self.answered_at = self.opened_at = now
 
     def sent(self, rdy: int, now: float, settling: float) -> None:
         """RDY was sent; a lower one is in force after ``settling`` seconds."""

@@ -111,28 +111,20 @@ class Burst(Level):
         self._rounds = 0
 
     def command(self, charge: Charge, now: float) -> int | None:
-        rdy = self._rdy(charge, now)
-        return None if rdy == charge.rdy else rdy
-
-    def _rdy(self, charge: Charge, now: float) -> int:
         if self._since is not None and now >= self.cut_at:
             self._cut(charge)
         if self._since is None:
             self._begin(charge, now)
-        most, held, burst = charge.most, charge.in_flight - charge.overdue, self.burst
-        if charge.allowed < UNLIMITED or held + burst >= most or self._is_slow(charge):
-            return most
-        # A burst of 1 has to be exact. For a larger one, a deviation of half of it is not worth a command.
-        half = burst // 2
-        if not self._exact and charge.rdy <= most and burst - half <= charge.rdy - held <= burst + half:
-            return charge.rdy
-        self._exact = False
-        return held + burst
-
-    def _is_slow(self, charge: Charge) -> bool:
-        """Whether nsqd's ticker fires within a few round trips."""
-        round_trip = charge.round_trip
-        return WORTH_ROUND_TRIPS * round_trip.seconds >= self._ticker and not round_trip.doubts
+        rdy, round_trip = charge.most, charge.round_trip
+        wanted = charge.in_flight - charge.overdue + self.burst
+        is_slow = WORTH_ROUND_TRIPS * round_trip.seconds >= self._ticker and not round_trip.doubts
+        if wanted < rdy and not is_slow and charge.allowed >= UNLIMITED:
+            # A burst of 1 has to be exact. For a larger one, a deviation of half of it is not worth a command.
+            half = self.burst // 2
+            if not self._exact and charge.rdy <= rdy and -half <= charge.rdy - wanted <= half:
+                return None
+            self._exact, rdy = False, wanted
+        return None if rdy == charge.rdy else rdy
 
     def raised(self, charge: Charge, now: float) -> None:
         self._begin(charge, now)
@@ -141,7 +133,7 @@ class Burst(Level):
         if self._since is None:
             return
         self._came += n
-        if self._came < min(self.burst, charge.share) and charge.held < charge.rdy:
+        if self._came < self.burst and charge.held < charge.rdy:
             return
         round_trip = charge.round_trip
         took = max(round_trip.seconds, now - late - self._since)
@@ -168,7 +160,7 @@ class Burst(Level):
 
     def _begin(self, charge: Charge, now: float) -> None:
         """A round begins, if nsqd may send anything."""
-        if charge.held < charge.rdy:
+        if charge.in_flight - charge.overdue < charge.rdy:
             self._since, self._came = now, 0
             self.cut_at = now + max(self._patience(charge), self._trial) if self.burst > 1 else FOREVER
 

@@ -31,8 +31,8 @@ class Line(Charge, Generic[K]):
         self.silent = self.was_silent = True
         #: when it filled its share last, and the most that it has filled without a pause
         self.full_at, self.filled = NEVER, 0
-        #: when its last turn began, FOREVER before RDY was sent; when a message came or was answered last
-        self.turn_at, self.idle_at = NEVER, now
+        #: when its last turn began, FOREVER before RDY was sent
+        self.turn_at = NEVER
         #: since when it has no place, and how many turns it had
         self.waiting_since, self.turns = now, 0
 
@@ -42,30 +42,17 @@ class Line(Charge, Generic[K]):
             f"reserved={self.reserved}{' silent' if self.silent else ''}{' closing' if self.closing else ''}>"
         )
 
-    def received(self, n: int, now: float, late: float) -> None:
-        super().received(n, now, late)
-        self.level.received(self, n, now, late)
-        self.idle_at = now
-        self._note_full(now)
-
-    def _note_full(self, now: float) -> None:
-        share, in_time = min(self.share, self.allowed), self.in_time
+    def note_full(self, now: float) -> None:
+        """Note whether it fills its share; after messages have arrived, and before an answer."""
+        share, in_time = self.share, self.in_flight - self.slow - self.overdue
         if in_time >= share or self.level.burst >= share:
             lately = self.filled if now < self.full_at + HUNGER else 0
             self.full_at, self.filled = now, max(share, in_time, lately)
 
-    def answered(self, n: int, now: float, slow: int = 0, overdue: int = 0) -> None:
-        self._note_full(now)  # until now
-        super().answered(n, now, slow, overdue)
-        self.idle_at = now
-
     def sent(self, rdy: int, now: float, settling: float) -> None:
-        raised = rdy > self.rdy
         if rdy and self.turn_at == FOREVER:
             self.turn_at = now
         super().sent(rdy, now, settling)
-        if raised:
-            self.level.raised(self, now)
 
     def grant(self, share: int, now: float) -> None:
         """The share from now on."""
@@ -95,7 +82,7 @@ class Line(Charge, Generic[K]):
 
     def quiet_since(self, now: float) -> float:
         """Since when it has had a place and brought nothing."""
-        return now if self.in_time else max(self.turn_at, self.idle_at)
+        return now if self.in_time else max(self.turn_at, self.answered_at)
 
     def fall_silent(self) -> None:
         """Its turn has ended without a message."""

@@ -155,6 +155,7 @@ class Places(Generic[K]):
     def received(self, line: Line[K], n: int, now: float, late: float) -> None:
         """``n`` messages arrived in one read; see ``Charge.received``."""
         line.received(n, now, late)
+        line.level.received(line, n, now, late)
         trip = line.round_trip
         if trip.longer_at == now and (trip.seconds > self._longest or now > self._longer_until):
             self._longest, self._longer_at, self._longer_until = trip.seconds, now, now + KEPT
@@ -167,11 +168,12 @@ class Places(Generic[K]):
             self.limit.take(n, now)
 
     def answered(self, line: Line[K], n: int, now: float, slow: int = 0, overdue: int = 0) -> int | None:
-        """``n`` messages are about to be answered, or are lost. The RDY to send before the answers, if it is lower.
+        """``n`` messages are about to be answered, or are lost. The RDY to send before, or None.
 
-        After them, nsqd might send more messages than it should.
+        It is for when nsqd might send more messages after the answers than it should.
         """
         cost = line.cost if self.lacking else 0
+        line.note_full(now)
         line.answered(n, now, slow, overdue)
         if (cost and line.cost < cost) or slow or overdue or not line.share:
             self._wake(now)
@@ -179,8 +181,9 @@ class Places(Generic[K]):
             self._wake(now + self._moment(line) if line.share else now)
         if self.limit is not None and line.rdy and self.limit.is_overdrawn(self.lines, now):
             line.allowed = 0
-        may_lower = not line.level.counts_down and line.rdy > min(line.most, line.held + line.level.burst)
-        return self._command(line, now) if may_lower else None
+        level = line.level
+        may_lower = slow or self.limit is not None or line.rdy > line.in_flight - line.overdue + level.burst
+        return self._command(line, now) if may_lower and not level.counts_down else None
 
     def take_out(self, line: Line[K], slow: int, overdue: int, now: float) -> None:
         """So many more handlers are slow and overdue; those leave the share. Next: `plan`."""
@@ -192,6 +195,8 @@ class Places(Generic[K]):
 
     def flush(self, line: Line[K], now: float) -> int | None:
         """Messages have arrived, and handlers begun, or answers have been written: the RDY to send, or None."""
+        if line.in_flight:
+            line.note_full(now)
         if self._places > line.share and min(self._places, line.needs(now)) > max(line.need, line.share):
             self._wake(now)
         return self._command(line, now)
@@ -216,6 +221,8 @@ class Places(Generic[K]):
         if rdy is not None:
             in_force = line.most if level.counts_down else rdy
             line.sent(in_force, now, self._settling(line, now))
+            if in_force > before:
+                level.raised(line, now)
             if self.limit is not None:
                 self.limit.sent(in_force > before, now)
         if level.cut_at < FOREVER and line.rdy < line.share:

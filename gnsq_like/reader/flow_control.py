@@ -144,10 +144,12 @@ class FlowControl:
             subscription.write_soon()
 
     def answered(
-        self, subscription: Subscription, messages: list[Message], stamps: list[int], outcome: Outcome
+        self, subscription: Subscription, messages: list[Message], stamps: list[int], outcome: Outcome, now: float
     ) -> int | None:
         """Account for answers to messages of one connection, before they are written; without an answer, messages are
         dropped.
+
+        Next: ``rdy_to_send``, now or soon (``adjust_soon``).
 
         :param stamps: of each, for backoff
         :returns: the RDY to send before, or None
@@ -155,7 +157,6 @@ class FlowControl:
         count = len(messages)
         topic, line = subscription.topic_flow, subscription.line
         topic.counts.count(outcome if subscription.connection.alive else Outcome.LOST, count)
-        now = time.monotonic()
         is_judged = topic.backoff.mode is not Mode.FLOWING or outcome is not Outcome.HANDLED
         if is_judged and topic.judge(outcome, stamps, now):
             self.plan_now()  # before the answer that changed it
@@ -167,8 +168,6 @@ class FlowControl:
             self.plan_soon()
         if line.closing:
             self._forget_if_done(subscription)
-        elif line.rdy != line.most or self.places.plan_at < FOREVER or line.level.counts_down:
-            self.adjust_soon(subscription)  # not needed in a flood, where RDY is always the share
         return None if self._stopped else rdy
 
     def written(self) -> None:
@@ -230,6 +229,7 @@ class FlowControl:
             return
         self.places.most = 0 if self._steering.paused else self._steering.max_in_flight
         self._send(self.places.plan(time.monotonic(), self.topics.modes))
+        self.places.plan_at = min(self.places.plan_at, self.topics.blocked_until)
         self._set_timer()
         self._is_planned = True
 
@@ -264,7 +264,6 @@ class FlowControl:
     def _adjust(self) -> None:
         # In the hub, after the handlers of received messages have begun.
         now = time.monotonic()
-        self._clock.late(now)
         for subscription in list(self._unsettled):
             subscription.write(now)
             self._unsettled.pop(subscription, None)
@@ -310,9 +309,6 @@ class FlowControl:
     def _set_timer(self) -> None:
         """Too early is harmless."""
         at = min(self.places.plan_at, self.places.cut_at, self._deadline)
-        blocked_until = self.topics.blocked_until if self.topics.modes else None
-        if blocked_until is not None:
-            at = min(at, blocked_until)
         if at < FOREVER:
             self.loop.by(at, self._tick)
 
@@ -326,7 +322,6 @@ class FlowControl:
         for topic in self.topics.values():
             if topic.backoff.time_is_up(now):
                 log_soon(logger.info, "backoff of %s: testing with one message", topic.topic)
-                self.places.plan_at = now
         if now >= self.places.cut_at:
             self._send(self.places.cut(now))
         if now >= self.places.plan_at:
@@ -367,7 +362,7 @@ class TurnClock:
         self._is_over = True
 
     def late(self, now: float) -> float:
-        """Seconds for which a message that is read now may have waited; call it with whatever begins a turn."""
+        """Seconds for which a message that is read now may have waited."""
         if self._is_over:
             self._is_over = False
             self._since = now if now - self._ended > _WAITED else self._began
@@ -375,7 +370,9 @@ class TurnClock:
         return now - self._since
 
     def end(self, now: float) -> None:
-        """Note that the hub is about to poll."""
+        """Note that the hub is about to poll, after a turn that began now if it read nothing."""
+        if self._is_over:
+            self._began = now
         self._is_over, self._ended = True, now
 
 

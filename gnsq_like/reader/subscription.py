@@ -60,7 +60,7 @@ class SubscriptionFlow(Protocol):
     def received(self, subscription: Subscription, count: int) -> None: ...
     def close(self, subscription: Subscription) -> None: ...
     def answered(
-        self, subscription: Subscription, messages: list[Message], stamps: list[int], outcome: Outcome
+        self, subscription: Subscription, messages: list[Message], stamps: list[int], outcome: Outcome, now: float
     ) -> int | None: ...
     def rdy_to_send(self, subscription: Subscription, now: float) -> int | None: ...
     def adjust_soon(self, subscription: Subscription) -> None: ...
@@ -241,7 +241,7 @@ class Subscription:
         if native.thread_id() != self._thread:
             self._flow.hub_handle.call(self.finish, message, outcome)
         elif outcome is not Outcome.HANDLED:
-            self._finish([message], outcome)
+            self._finish([message], outcome, time.monotonic())
         else:
             self.finished.append(message)
             if not self.is_write_due:
@@ -270,9 +270,7 @@ class Subscription:
             options = self._options
             delay = requeue_delay(message.attempts, options.default_requeue_delay, options.max_requeue_delay)
         # RDY first: nsqd must not send another message in its place.
-        rdy = self._flow.answered(self, [message], [stamp], Outcome.FAILED if backoff else Outcome.REQUEUED)
-        if rdy is not None:
-            self.connection.set_rdy(rdy)
+        self._leave(message, stamp, Outcome.FAILED if backoff else Outcome.REQUEUED)
         if self.connection.requeue(message._id, delay):
             self._hooks.call("on_requeue", message, delay)
         else:
@@ -328,10 +326,15 @@ class Subscription:
         """A dropped message leaves its place. Never switches."""
         stamp = self.in_flight.pop(message, _GONE)
         if stamp != _GONE:
-            rdy = self._flow.answered(self, [message], [stamp], Outcome.LOST)
-            if rdy is not None:
-                self.connection.set_rdy(rdy)
+            self._leave(message, stamp, Outcome.LOST)
             self._flow.written()
+
+    def _leave(self, message: Message, stamp: int, outcome: Outcome) -> None:
+        """Account one message that is not finished. RDY is lowered now, and raised in the hub's next iteration."""
+        rdy = self._flow.answered(self, [message], [stamp], outcome, time.monotonic())
+        if rdy is not None:
+            self.connection.set_rdy(rdy)
+        self._flow.adjust_soon(self)
 
     def drop_left(self) -> None:
         """After the loss of the connection: drop the messages that no handler has. Never switches."""
@@ -355,22 +358,22 @@ class Subscription:
         unanswered = 0
         for message in list(self.in_flight):
             if message.answer == "FIN":
-                self._finish([message], Outcome.HANDLED)
+                self._finish([message], Outcome.HANDLED, time.monotonic())
                 continue
             unanswered += message.answer is None
             message.answer = "REQ"
             self.requeue(message, 0, False)
         return unanswered
 
-    def _finish(self, messages: list[Message], outcome: Outcome, now: float | None = None) -> None:
-        """FIN. With a lower RDY before; and with ``now``, in the hub, with a higher one after, or alone."""
+    def _finish(self, messages: list[Message], outcome: Outcome, now: float) -> None:
+        """FIN, with a lower RDY before and a higher one after; without messages, RDY alone."""
         take = self.in_flight.pop
         stamps = [take(message, _GONE) for message in messages]
         if _GONE in stamps:  # two threads have answered the same message; the first one counts
             messages = [message for message, stamp in zip(messages, stamps, strict=True) if stamp != _GONE]
             stamps = [stamp for stamp in stamps if stamp != _GONE]
-        before = self._flow.answered(self, messages, stamps, outcome) if messages else None
-        after = None if now is None else self._flow.rdy_to_send(self, now)
+        before = self._flow.answered(self, messages, stamps, outcome, now) if messages else None
+        after = self._flow.rdy_to_send(self, now)
         if not messages:
             if after is not None:
                 self.connection.set_rdy(after)

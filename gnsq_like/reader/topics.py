@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Backoff, Mode, Strategy, exponential, full_jitter, guarded
+from gnsq_like.policy.charge import FOREVER
 from gnsq_like.reader.message import Outcome
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import draw
@@ -199,9 +200,9 @@ class TopicFlows(dict[str, TopicFlow]):
         return {name: flow.backoff.mode for name, flow in self.items() if flow.backoff.mode is not Mode.FLOWING}
 
     @property
-    def blocked_until(self) -> float | None:
+    def blocked_until(self) -> float:
         """The earliest end of a block."""
-        return min((flow.backoff.until for flow in self.values() if flow.backoff.until is not None), default=None)
+        return min((flow.backoff.until for flow in self.values() if flow.backoff.until is not None), default=FOREVER)
 
     @property
     def backoff_level(self) -> int:

@@ -22,17 +22,24 @@ def line_of(level: Level, share: int) -> Line[str]:
 
 
 def command(line: Line[str], now: float) -> int | None:
-    rdy = line.level.command(line, now)
+    before, rdy = line.rdy, line.level.command(line, now)
     if rdy is not None:
         line.sent(line.most if line.level.counts_down else rdy, now, 0.005)
+        if line.rdy > before:
+            line.level.raised(line, now)
     return rdy
+
+
+def receive(line: Line[str], n: int, now: float, late: float = 0.0) -> None:
+    line.received(n, now, late)
+    line.level.received(line, n, now, late)
 
 
 def rounds(line: Line[str], gaps: list[float], now: float = 0.0) -> float:
     """Messages that are answered at once, so long after each other; returns when the last one came."""
     for gap in gaps:
         now += gap
-        line.received(1, now, 0.0)
+        receive(line, 1, now)
         line.answered(1, now)
         command(line, now)
     return now
@@ -49,7 +56,7 @@ def test_rdy_is_the_share():
 def test_while_messages_are_sparse_rdy_is_one_more_than_those_in_flight():
     line = line_of(Burst(TICKER), 200)
     assert line.rdy == 1
-    line.received(1, 0.3, 0.0)
+    receive(line, 1, 0.3)
     assert command(line, 0.3) == 2
     line.answered(1, 0.4)
     assert command(line, 0.4) == 1
@@ -61,7 +68,7 @@ def test_rounds_that_take_alike_start_a_trial_and_quick_ones_double_the_burst():
     assert (line.rdy, line.level.burst) == (2, 2)
     for burst in (2, 4, 8, 16, 32, 64, 128):
         now += ROUND_TRIP
-        line.received(burst, now, 0.0)
+        receive(line, burst, now)
         line.answered(burst, now)
         command(line, now)
     assert line.rdy == 200
@@ -71,7 +78,7 @@ def slower(line: Line[str], now: float, counts: list[int]) -> float:
     """Rounds of so many messages in three times the round trip that was found; 0 for a full one."""
     for count in counts:
         now += 0.03
-        line.received(count or line.rdy, now, 0.0)
+        receive(line, count or line.rdy, now)
         line.answered(count or line.in_flight, now)
         command(line, now)
     return now
@@ -81,7 +88,7 @@ def slow_line() -> tuple[Line[str], float]:
     """One whose round trip was found longer, 10 ms, and that doubts it."""
     line = line_of(Burst(TICKER), 200)
     now = rounds(line, [0.01] * ALIKE) + 0.01
-    line.received(2, now, 0.0)
+    receive(line, 2, now)
     line.answered(2, now)
     command(line, now)
     assert line.rdy == 4
@@ -129,11 +136,11 @@ def test_a_burst_that_does_not_come_is_cut_to_what_came():
     now = rounds(line, [ROUND_TRIP] * ALIKE)
     for burst in (2, 4, 8):
         now += ROUND_TRIP
-        line.received(burst, now, 0.0)
+        receive(line, burst, now)
         line.answered(burst, now)
         command(line, now)
     assert line.rdy == 16
-    line.received(3, now + ROUND_TRIP, 0.0)
+    receive(line, 3, now + ROUND_TRIP)
     line.answered(3, now + ROUND_TRIP)
     command(line, now + ROUND_TRIP)
     assert line.level.cut_at == pytest.approx(now + max(PATIENCE, 4 * ROUND_TRIP))
@@ -153,10 +160,10 @@ def test_a_rate_limit_takes_the_place_of_the_burst():
 
 def test_rdy_that_is_counted_down_is_renewed_when_little_is_left():
     line = line_of(Renewal(), 10)
-    line.received(7, 1.0, 0.0)
+    receive(line, 7, 1.0)
     line.answered(7, 1.0)
     assert command(line, 1.0) is None
-    line.received(1, 2.0, 0.0)
+    receive(line, 1, 2.0)
     line.answered(1, 2.0)
     assert command(line, 2.0) == 8, "with the 2 that are left, all of the share"
     line.grant(3, 3.0)
@@ -169,7 +176,7 @@ def test_rdy_is_never_above_the_share(steps: list[tuple[float, int, int]], share
     for pause, arrive, answer in steps:
         now += pause
         if n := min(arrive, max(0, line.rdy - line.held)):
-            line.received(n, now, 0.0)
+            receive(line, n, now)
         if n := min(answer, line.in_flight):
             line.answered(n, now)
         command(line, now)
