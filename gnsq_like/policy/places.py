@@ -15,7 +15,8 @@ and the rest is dealt out level. If not, the places are *contested*.
 **Turns.** nsqd answers RDY 1 at once if it has a message. So where places are contested, a turn ends by a *moment*
 without a message, and the connection is *silent* until its next message; the others are *busy*. The silent ones share
 what the busy ones do not need, and have 15 % of the places at least, on which they take turns: RDY 1 for a moment, the
-longest waiting next. Where that is less than one place, they have one for a round, and then the busy ones have it.
+longest waiting next. Where that is less than one place, they have one until each had its turn, and then the busy ones
+have it for as long at least.
 The busy ones share the rest equally, level among topics; the remainder moves on every ten seconds. If there are more of
 them than places, they have RDY 1 for a *slice*, the topics with the fewest places first, then the longest waiting.
 
@@ -339,7 +340,7 @@ class Places(Generic[K]):
         # One place, in rounds between which the busy ones have it. One found busy keeps it for a slice.
         found = [line for line in busy if line.share and line.was_silent and now < line.turn_at + slice_]
         looks = sum(self._moment(line) + self._settling(line, now) + SETTLE for line in silent)
-        a_round = max(ROUND, min(SLICES, looks / (SILENT_PART * places)))
+        a_round = max(ROUND, min(SLICES, looks / (SILENT_PART * places)), 2 * looks)
         if now >= self._round_at + a_round or any(line.turn_at == NEVER for line in silent):
             self._round_at = now
         self._wake(min([self._round_at + a_round, *(line.turn_at + slice_ for line in found)]))
