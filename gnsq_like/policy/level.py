@@ -177,7 +177,7 @@ class Burst(Level):
         if charge.share == 1:  # no trial is possible
             if self._alike >= ALIKE:
                 charge.round_trip.is_at_least(self._shortest, now)
-        elif self._alike >= self._enough or self._rounds >= ROUNDS:
+        elif 2 * self.burst <= charge.share and (self._alike >= self._enough or self._rounds >= ROUNDS):
             shows_round_trip = self._enough >= ALIKE and self._rounds < ROUNDS
             self._trial = LONGER * self._longest if shows_round_trip else self._patience(charge)
             self._set(2 * self.burst, charge)

@@ -147,6 +147,20 @@ def test_a_burst_that_does_not_come_is_cut_to_what_came():
     assert command(line, line.level.cut_at) == 3
 
 
+def test_a_burst_that_the_share_cannot_double_is_kept():
+    line = line_of(Burst(TICKER), 2)
+    now = rounds(line, [ROUND_TRIP] * ALIKE)
+    line.grant(3, now)
+    line.round_trip.is_at_least(0.002, now)  # in doubt until messages agree with it
+    for _ in range(ALIKE // 2):
+        now += 0.005
+        receive(line, 2, now)
+        line.answered(2, now)
+        command(line, now)
+    command(line, line.level.cut_at)
+    assert line.level.burst == 2
+
+
 def test_where_the_ticker_fires_within_a_few_round_trips_rdy_is_the_share():
     line = line_of(Burst(ROUND_TRIP), 200)
     assert line.rdy == 200
