@@ -4,7 +4,8 @@ that run on request only (summary.py there), and an end for tests that hang (tim
 import gc
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,19 @@ def _log_as_before() -> Iterator[None]:
     yield
     log.setLevel(level)
     log.handlers[:] = handlers
+
+
+_folders = pytest.StashKey[dict[Path, pytest.Collector]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_directory(
+    path: Path, parent: pytest.Collector
+) -> Generator[None, pytest.Collector | None, pytest.Collector | None]:
+    """Collect each folder once: where a file of ``tests`` itself is listed between two of a folder, pytest makes a
+    second collector of the folder, and 9.1 gives its tests none of the fixtures of its conftest.py."""
+    found = yield
+    return found and parent.config.stash.setdefault(_folders, {}).setdefault(path, found)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

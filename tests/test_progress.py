@@ -1,6 +1,10 @@
-"""The lines that make test prints while it runs."""
+"""The lines that make test prints while it runs, and which tests a command finds."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
 
 from tests.support.progress import Progress
 
@@ -21,3 +25,12 @@ def test_nothing_is_printed_without_make() -> None:
         now += 60
         progress.done(5)
     assert lines == []
+
+
+def test_tests_have_the_fixtures_of_their_folder_in_whatever_order_files_are_listed() -> None:
+    files = ["tests/producer/test_encoder.py", "tests/test_lazy.py", "tests/producer/test_pool.py"]
+    command = [sys.executable, "-m", "pytest", "--setup-plan", *files]
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "test_pool.py::" in done.stdout
