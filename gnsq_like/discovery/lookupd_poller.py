@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 import gevent
 
 from gnsq_like.addresses import Address, parse_address
-from gnsq_like.discovery.redial import Round, Target
+from gnsq_like.discovery.dialler import Round, Target
 from gnsq_like.errors import HTTPError, HTTPRequestFailed, InvalidAddress, NSQError
 from gnsq_like.http.nsqd import NsqdHTTPClient
 from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode

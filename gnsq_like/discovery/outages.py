@@ -15,6 +15,7 @@ from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import monotonic
 
 if TYPE_CHECKING:
+    from gnsq_like.discovery.dialler import Dialler
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
 
 logger = logging.getLogger(__name__)
@@ -40,14 +41,16 @@ class Outages:
     """The daemons that one Reader or Producer cannot reach. Never switches.
 
     :param name: of the Reader or Producer
-    :param next_try: returns the clock's time of the next try at an address or URL; None if it is under way or unknown
+    :param diallers: returns those of its nsqds
     """
 
     def __init__(
-        self, name: str, next_try: Callable[[str], float | None], clock: Callable[[], float] = monotonic
+        self, name: str, diallers: Callable[[], Iterable[Dialler]], clock: Callable[[], float] = monotonic
     ) -> None:
         self._name = name
-        self._next_try = next_try
+        self._diallers = diallers
+        #: Of its nsqlookupds, if any are asked.
+        self.poller: LookupdPoller | None = None
         self._clock = clock
         self._outages: dict[str, _Outage] = {}
 
@@ -70,16 +73,15 @@ class Outages:
         else:
             log_soon(logger.info, "%s: %s is reached again, after %.1f s", self._name, where, seconds)
 
-    def look(self, nsqds: Iterable[str], poller: LookupdPoller | None = None) -> None:
+    def look(self, nsqds: Iterable[str]) -> None:
         """Log the lines that are due.
 
         :param nsqds: the nsqds that are still tried; others are forgotten
-        :param poller: of the nsqlookupds, if any are asked
         """
         wanted = set(nsqds)
-        if poller is not None:
-            wanted.update(poller.failures)
-            for url in poller.answering:
+        if self.poller is not None:
+            wanted.update(self.poller.failures)
+            for url in self.poller.answering:
                 self.answered(url)
         now = self._clock()
         for where, outage in list(self._outages.items()):
@@ -91,6 +93,13 @@ class Outages:
                 now - outage.said_at >= _EVERY or (is_incurable(outage.error) and not outage.said_incurable)
             ):
                 self._say(where, outage, f"; failures since the last line: {outage.count}")
+
+    def _next_try(self, where: str) -> float | None:
+        """The clock's time of the next try; None if it is under way or unknown."""
+        if self.poller is not None and where in self.poller.failures:
+            return self.poller.next_at
+        times = [each.next_try for each in self._diallers() if each.name == where]
+        return min((at for at in times if at is not None), default=None)
 
     def _say(self, where: str, outage: _Outage, count: str) -> None:
         now = self._clock()

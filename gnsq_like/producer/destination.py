@@ -8,7 +8,6 @@ caller would delay those of all others.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sized
 from typing import Any, Protocol
@@ -17,18 +16,13 @@ import gevent
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
+from gnsq_like.discovery.dialler import Dialler
 from gnsq_like.discovery.outages import Outages
-from gnsq_like.discovery.redial import Tries
-from gnsq_like.errors import ConnectionFailed, ConnectionLost, NSQError
+from gnsq_like.errors import ConnectionLost, NSQError
 from gnsq_like.options import ProducerOptions
-from gnsq_like.policy.delays import redial_delay
 from gnsq_like.producer.publish import Publish
-from gnsq_like.runtime.dispatcher import HookRunner, log_soon
+from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import InnerGreenlet
-from gnsq_like.runtime.native import draw
-from gnsq_like.runtime.user_code import ENDS
-
-logger = logging.getLogger(__name__)
 
 #: With ``fail_fast``: the longest delay before an unreachable nsqd is redialled, in seconds; half of it is random.
 _REDIAL_MAXIMUM = 0.5
@@ -63,10 +57,7 @@ class Destination:
         self._pool = pool
         self._options = pool.options
         self.connection: Connection | None = None
-        #: The greenlets that try to connect, and the monotonic time when the last one began.
-        self._dialling: dict[Any, None] = {}
-        self._dialled_at = 0.0
-        self._tries = Tries()
+        self.dialler = Dialler(self.name, InnerGreenlet.spawn)
         #: Why it has no connection; None if it has one, or was never tried.
         self.failure: NSQError | None = None
         #: Whether the last try to connect failed.
@@ -79,7 +70,7 @@ class Destination:
         self.wanted = True
 
     def __repr__(self) -> str:
-        return f"<Destination {self.name} connection={self.connection!r} failures={self._tries.count}>"
+        return f"<Destination {self.name} connection={self.connection!r} failures={self.dialler.count}>"
 
     # -- connecting ---------------------------------------------------------------------------------
 
@@ -91,12 +82,7 @@ class Destination:
     @property
     def retry_at(self) -> float | None:
         """Monotonic time of the next try to connect; None while connected or connecting, and if it is not wanted."""
-        return None if self.connected or self._dialling or not self.wanted else self._tries.not_before
-
-    @property
-    def next_try(self) -> float | None:
-        """Monotonic time before which it is not tried again, if that is in the future."""
-        return self._tries.not_before if self._tries.not_before > time.monotonic() else None
+        return None if self.connected or self.dialler.is_trying or not self.wanted else self.dialler.not_before
 
     @property
     def usable(self) -> bool:
@@ -109,9 +95,8 @@ class Destination:
         return self.doubted if self.connected else self._unreachable
 
     def _connect_if_due(self, now: float) -> None:
-        # One that is dead was interrupted before it began.
-        if all(each.dead for each in self._dialling) and now >= self._tries.not_before:
-            self._try(now)
+        if self.wanted and not self.dialler.is_trying and now >= self.dialler.not_before:
+            self.dialler.dial(self._dial)
 
     def reconnect(self, now: float) -> None:
         """Connect again at once if a connection that had lasted is lost. Never switches."""
@@ -124,11 +109,12 @@ class Destination:
 
         :returns: monotonic time when the next try is due
         """
-        due = self._dialled_at + _HANGING if self._dialling else self._tries.not_before
+        dialler = self.dialler
+        due = dialler.began_at + _HANGING if dialler.is_trying else dialler.not_before
         if now < due:
             return due
-        if len(self._dialling) < _MOST_TRIES:
-            self._try(now)
+        if self.wanted and len(dialler.greenlets) < _MOST_TRIES:
+            dialler.dial(self._dial)
         return now + _HANGING
 
     @property
@@ -143,44 +129,29 @@ class Destination:
         if self.connection is not None:
             self.connection.catch_up()  # this thread may not have read for long
 
-    def _try(self, now: float) -> None:
-        if self.wanted:
-            self._dialled_at = now
-            self._dialling[InnerGreenlet.spawn(self._dial)] = None
-
     def _dial(self) -> None:
         connection = Connection(self.address, self._options, on_answers=self._answered, on_close=self._lost)
         try:
-            connection.connect()
-            if connection.authorized is not None:
-                self._pool.hooks.call("on_auth", self.name, connection.authorized)
-        except NSQError as exc:
-            self._failed(exc)
-        except ENDS:
-            raise
-        except BaseException as exc:
-            # For instance a Timeout in auth_secret or server_hostname.
-            log_soon(logger.error, "unexpected error while connecting to %s", self.name, exc_info=exc)
-            connection.close()  # nothing else refers to it
-            self._failed(ConnectionFailed.unexpected(self.name, exc))
-        else:
-            if self.wanted:
+            error = self.dialler.attempt(connection.connect)
+            if error is not None:
+                self._failed(error)
+            elif self.wanted:
                 self._take(connection)
-            else:
-                connection.close()
         finally:
-            self._dialling.pop(gevent.getcurrent(), None)
+            if connection is not self.connection:
+                connection.close()
             self.blocked = self.doubted
             self._pool.changed()
 
     def _take(self, connection: Connection) -> None:
-        """Use a new connection, also instead of one that is doubted. May switch."""
-        self._unreachable = self._tries.refused = False
+        """Use a new connection, also instead of one that is doubted, but not beside a good one. May switch."""
+        self._unreachable = self.dialler.refused = False
+        if connection.authorized is not None:
+            self._pool.hooks.call("on_auth", self.name, connection.authorized)
         old = self.connection
         if old is not None and old.alive:
             old.catch_up()  # nsqd may have answered on both at the same time
             if self.usable:
-                connection.close()
                 return
         self.connection = connection
         self.failure = None
@@ -196,7 +167,7 @@ class Destination:
         again = self._options.fail_fast and self._unreachable and str(error) == str(self.failure)
         self._unreachable = True
         self.failure = error
-        is_news = self._tries.failed(error) and not again
+        is_news = self.dialler.failed(error) and not again
         self._pause()
         self._pool.outages.failed(self.name, error)
         if is_news:
@@ -205,17 +176,16 @@ class Destination:
     def _pause(self) -> None:
         """Delay the next try."""
         longest = self._options.max_redial_delay
-        if not self._tries.refused:
+        if not self.dialler.refused:
             # Only publishes make it connect, so there should be a try within the time of each.
             longest = min(longest, self._options.timeout / 2)
             if self._options.fail_fast:
                 longest = min(longest, _REDIAL_MAXIMUM)
-        pause = redial_delay(self._tries.count, draw, maximum=longest)
-        self._tries.not_before = time.monotonic() + pause
+        self.dialler.delay(longest)
 
     def _answered(self, connection: Connection) -> None:
         # Once per read.
-        self._tries.count = 0
+        self.dialler.count = 0
         pool = self._pool
         if self.blocked or pool.awaited:
             self.blocked = False
@@ -231,12 +201,12 @@ class Destination:
             self._pool.outages.failed(self.name, error)
             refusal = connection.refusal
             is_failure = refusal is None or refusal.publish_verdict != "refused"
-            self._tries.count += is_failure
+            self.dialler.count += is_failure
             # A PUB, MPUB or DPUB failed, for instance because the disk is full: the next one may fail, too.
-            if is_failure and (self._tries.count > 1 or (refusal is not None and refusal.code.endswith("PUB_FAILED"))):
+            if is_failure and (self.dialler.count > 1 or (refusal is not None and refusal.code.endswith("PUB_FAILED"))):
                 self._pause()
             else:
-                self._tries.not_before = 0.0  # it worked before: try again at once
+                self.dialler.not_before = 0.0  # it worked before: try again at once
         self._pool.lost(self, error)
 
     # -- publishing ---------------------------------------------------------------------------------
@@ -288,23 +258,23 @@ class Destination:
             "connected": self.connected,
             "unanswered": 0 if connection is None else connection.unanswered_count,
             "unanswered_bytes": 0 if connection is None else connection.unanswered_bytes,
-            "failures": self._tries.count,
+            "failures": self.dialler.count,
         }
 
     def drop(self) -> None:
         """Stop connecting to an nsqd that is no longer listed and has no connection. Never switches."""
         self.wanted = False
-        gevent.killall(list(self._dialling), block=False)
+        gevent.killall(list(self.dialler.greenlets), block=False)
 
     def close(self) -> None:
         """Stop connecting, and close the connection; twice is fine. May switch."""
-        gevent.killall(list(self._dialling))
+        gevent.killall(list(self.dialler.greenlets))
         if self.connection is not None:
             self.connection.close()
 
     def let_go(self, loop_lives: bool) -> None:
         """Drop everything in a forked child, or after the end of this thread. From any thread; never switches."""
         if loop_lives:
-            gevent.killall(list(self._dialling), block=False)
+            gevent.killall(list(self.dialler.greenlets), block=False)
         if self.connection is not None:
             self.connection.let_go(loop_lives)

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from gnsq_like.addresses import Address
+from gnsq_like.discovery.dialler import Lost, Round
 from gnsq_like.discovery.outages import Outages
-from gnsq_like.discovery.redial import Lost, Round
 from gnsq_like.errors import NSQError, reason_of
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.destination import Destination, DestinationOwner
@@ -70,6 +70,7 @@ class Discovery:
         options = self._pool.options
         clients = make_clients(self._lookupds, options)
         self._poller = LookupdPoller(clients, options, AllNsqds(self._found), self._lookup_failed)
+        self._pool.outages.poller = self._poller
         self._poller.start()
 
     def hurry(self) -> None:
@@ -113,16 +114,10 @@ class Discovery:
             self._lost.add(destination.address)
         self.hurry()
 
-    def next_try(self, where: str) -> float | None:
-        """When this nsqd or nsqlookupd is tried next; None if that is under way, or unknown."""
-        if self._poller is not None and where in self._poller.failures:
-            return self._poller.next_at
-        return next((each.next_try for each in self.destinations if each.name == where), None)
-
     def look_for_outages(self) -> None:
         """Log due lines about unreachable nsqds and nsqlookupds. Never switches."""
         away = [each.name for each in self.destinations if not each.connected]
-        self._pool.outages.look(away, self._poller)
+        self._pool.outages.look(away)
 
     def why_none(self, but: Collection[str]) -> list[str]:
         """The reason why there is no nsqd, for an error's text.

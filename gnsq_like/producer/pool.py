@@ -106,7 +106,7 @@ class Pool:
         self.hooks = hooks
         self.counts = counts
         self.discovery = Discovery(addresses, lookupds, self)
-        self.outages = Outages("Producer", self.discovery.next_try)
+        self.outages = Outages("Producer", lambda: (each.dialler for each in self.discovery.destinations))
         self._turns = Turns()
         #: Publishes that wait for a connection or for room, oldest first.
         self._queue: deque[Publish] = deque()

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from gnsq_like.addresses import Address
+from gnsq_like.discovery.dialler import Redialer, Round, Target
 from gnsq_like.discovery.outages import Outages
-from gnsq_like.discovery.redial import Redialer, Round, Target
 from gnsq_like.errors import NsqdError, NSQError
 from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.flow_control import FlowControl, Steering
@@ -107,7 +107,6 @@ class Subscriptions:
         #: Whether the Reader stops, which alone ends connections then; none is made any more.
         self.is_stopping = False
         self._poller = self._make_poller(clients) if clients else None
-        self._outages = Outages(setup.name, self._next_try)
         #: Only without fixed nsqds, where SUB creates the topics.
         self._missing = MissingTopics(setup.name, setup.topics, clients) if clients and not setup.nsqds else None
         self._redialer: Redialer[Target] = Redialer(
@@ -120,6 +119,8 @@ class Subscriptions:
             max_redial_delay=setup.options.max_redial_delay,
             surveyed=self._poller is None,
         )
+        self._outages = Outages(setup.name, lambda: self._redialer.diallers)
+        self._outages.poller = self._poller
 
     def _make_poller(self, clients: list[LookupdClient]) -> LookupdPoller:
         # Imported at first use: an application may have to patch before the HTTP client is loaded.
@@ -153,12 +154,7 @@ class Subscriptions:
             self._missing.look()
 
     def _look_for_outages(self) -> None:
-        self._outages.look(map(str, self._redialer.known), self._poller)
-
-    def _next_try(self, where: str) -> float | None:
-        if self._poller is not None and where in self._poller.failures:
-            return self._poller.next_at
-        return self._redialer.next_try(where)
+        self._outages.look(map(str, self._redialer.known))
 
     def stop(self) -> None:
         """Make no further connections. May switch."""
@@ -227,12 +223,12 @@ class Subscriptions:
 
     # -- each of them -------------------------------------------------------------------------------
 
-    def _connect(self, target: Target) -> NSQError | None:
-        """Connect and subscribe once; returns the error, or None. May switch."""
+    def _connect(self, target: Target) -> None:
+        """Connect and subscribe once; raises NSQError if that fails. May switch."""
         setup, flow = self._setup, self._flow
         topic_flow = flow.topics.get(target.topic)
         if topic_flow is None:
-            return None  # the topic is gone
+            return  # the topic is gone
         subscription = Subscription(
             target,
             topic_flow,
@@ -242,16 +238,14 @@ class Subscriptions:
             setup.hooks,
             setup.options,
         )
-        error = subscription.connect(
+        subscription.connect(
             on_error=self._refused,
             on_close=self._ended,
             may_subscribe=lambda: self._redialer.is_still_listed(target),
         )
-        if error is not None:
-            return error
         if not subscription.alive or flow.topics.get(target.topic) is not topic_flow:
             subscription.connection.close()  # the topic has gone meanwhile
-            return None
+            return
         self.table[target] = subscription
         self._counts.reconnects += target in self._were_connected
         self._were_connected.add(target)
@@ -260,7 +254,6 @@ class Subscriptions:
         flow.add(subscription)
         setup.hooks.call("on_connect", subscription.address)
         log_soon(logger.info, "subscribed to %s/%s at %s", target.topic, setup.channel, target.address)
-        return None
 
     def _ended(self, subscription: Subscription, error: NSQError | None) -> None:
         # At the connection's end, in its reader; once more if that was interrupted.

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gnsq_like.connection.connection import Connection
-from gnsq_like.discovery.redial import Target
+from gnsq_like.discovery.dialler import Target
 from gnsq_like.errors import ConnectionLost, NsqdError, NSQError
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Mode
@@ -134,12 +134,13 @@ class Subscription:
         on_error: Callable[[Subscription, NsqdError], object],
         on_close: Callable[[Subscription, NSQError | None], object],
         may_subscribe: Callable[[], bool],
-    ) -> NSQError | None:
-        """Connect and subscribe once; returns the error, or None. May switch.
+    ) -> None:
+        """Connect and subscribe once. May switch.
 
         :param on_error: called with (self, error) when nsqd refused an answer
         :param on_close: called with (self, error) when the connection has ended, also if it never subscribed
         :param may_subscribe: asked just before SUB; if not, the connection is closed, which is no error. May switch
+        :raises NSQError: if it fails
         """
         connection = Connection(
             self.target.address,
@@ -155,21 +156,17 @@ class Subscription:
             self.begin(connection)
             if not may_subscribe():
                 connection.close()
-                return None
+                return
             connection.subscribe(self.topic, self.channel)
             # SUB's, if it was shorter than that of IDENTIFY. nsqd replies to nothing that is sent from now on until CLS
             # (RDY, FIN, REQ, TOUCH, NOP), except with errors, which it logs: so this is the last measurement.
             self.line.round_trip = RoundTrip(connection.round_trip)
-        except NSQError as exc:
-            connection.close()
-            return exc.with_traceback(None)  # its frames would keep this for as long as a log keeps the error
         except BaseException:
             connection.close()
             raise
         if not connection.alive:
             # nsqd's OK to SUB and the end of the connection came in one read.
-            return connection.error or ConnectionLost(connection.address, "nsqd closed it after SUB")
-        return None
+            raise connection.error or ConnectionLost(connection.address, "nsqd closed it after SUB")
 
     def begin(self, connection: Connection) -> None:
         """Use this connection, which is connected and not subscribed yet. Never switches."""

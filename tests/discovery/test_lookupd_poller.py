@@ -15,8 +15,8 @@ from gevent.event import Event
 
 from gnsq_like import Message, NsqdNode, Reader
 from gnsq_like.addresses import Address, parse_address
+from gnsq_like.discovery.dialler import Lost, Round, Target
 from gnsq_like.discovery.lookupd_poller import AllNsqds, LookupdPoller, TopicSearch, make_clients
-from gnsq_like.discovery.redial import Lost, Round, Target
 from gnsq_like.errors import HTTPError, HTTPRequestFailed, NSQError
 from gnsq_like.options import DiscoveryOptions
 from gnsq_like.policy.delays import RELIST_AFTER

@@ -57,7 +57,7 @@ def test_each_publish_that_waits_for_an_nsqd_that_is_away_sees_a_try(make: Make)
         waiting = gevent.spawn(producer.publish, "t", b"x", timeout=PATIENCE)
         wait_for(lambda tries=tries: failures(producer, address) >= tries)  # type: ignore[misc]
         [destination] = producer._started().pool.discovery.destinations
-        assert destination._tries.not_before <= time.monotonic() + 0.5
+        assert destination.dialler.not_before <= time.monotonic() + 0.5
         run_out_of_time(producer)
         with pytest.raises(NotSent, match="Connection refused"):
             waiting.get(timeout=PATIENCE)

@@ -1,4 +1,6 @@
-"""The times at which addresses are dialled: ``Tries`` for Reader and Producer, ``Redialer`` for the Reader.
+"""The times at which addresses are dialled: a ``Dialler`` for each address of a Reader or Producer.
+
+``Redialer`` has those of a Reader, which dials by itself; a Producer dials for publishes (``producer/destination``).
 
 An nsqd of a fixed list, or of the last round of discovery, is tried until it accepts, with exponential delays from the
 first failure on; one that discovery no longer lists is left alone. Each try has a greenlet of its own, so that an
@@ -18,10 +20,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Set as AbstractSet
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import gevent
 
@@ -70,31 +71,90 @@ class Round:
         self.is_complete = False
 
 
-class Tries:
-    """The failed tries at one address, and whether its refusal was reported."""
+class Dialler:
+    """The tries to connect to one address: their greenlets, the failures in a row, and when the next one is due.
 
-    __slots__ = ("count", "not_before", "refused")
+    :param name: the address as text
+    :param spawn: starts a greenlet, as gevent.spawn
+    :param draw: returns a random float in [0, 1)
+    :param clock: returns the time in seconds
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_clock", "_draw", "_spawn", "began_at", "count", "greenlets", "name", "not_before", "refused")
+
+    def __init__(
+        self,
+        name: str,
+        spawn: Callable[..., Any] = gevent.spawn,
+        draw: Callable[[], float] = draw,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.name = name
+        self._spawn = spawn
+        self._draw = draw
+        self._clock = clock
+        #: Those that have not ended, unless they were interrupted before they began.
+        self.greenlets: dict[Any, None] = {}
+        #: When the last of them was started.
+        self.began_at = 0.0
         self.clear()
 
     def clear(self) -> None:
         """Forget the failures."""
         #: Failures in a row.
         self.count = 0
-        #: Earliest time of the next try, by the caller's clock.
+        #: Earliest time of the next try.
         self.not_before = 0.0
         #: Whether the last try met a refusal that a retry cannot cure.
         self.refused = False
 
+    @property
+    def is_trying(self) -> bool:
+        """Whether a try is under way, or waits for its time."""
+        return not all(each.dead for each in self.greenlets)
+
+    @property
+    def next_try(self) -> float | None:
+        """When the next try is due; None if one is under way, or none is delayed."""
+        return self.not_before if self.not_before > self._clock() else None
+
+    def dial(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function that tries, in a greenlet of its own. Never switches."""
+        self.began_at = self._clock()
+        self.greenlets[self._spawn(self._dial, function, *arguments)] = None
+
+    def _dial(self, function: Callable[..., object], *arguments: object) -> None:
+        try:
+            function(*arguments)
+        finally:
+            self.greenlets.pop(gevent.getcurrent(), None)
+
+    def attempt(self, connect: Callable[..., object], *arguments: object) -> NSQError | None:
+        """Call a function that connects; returns the error if that fails. May switch. Next: :meth:`failed`."""
+        try:
+            connect(*arguments)
+        except NSQError as exc:
+            return exc.with_traceback(None)  # its frames would keep a connection for as long as a log keeps the error
+        except ENDS:
+            raise
+        except BaseException as exc:
+            # For instance a Timeout in auth_secret or server_hostname. The address must not be given up for it.
+            log_soon(logger.error, "unexpected error while connecting to %s", self.name, exc_info=exc)
+            return ConnectionFailed.unexpected(self.name, exc)
+        return None
+
     def failed(self, error: NSQError) -> bool:
-        """Count a failure.
+        """Count a failure. Next: :meth:`delay`.
 
         :returns: whether to report it; a refusal that a retry cannot cure is reported once
         """
         self.count += 1
         again, self.refused = self.refused, is_incurable(error)
         return not (again and self.refused)
+
+    def delay(self, longest: float) -> None:
+        """Delay the next try, the longer the more have failed, by at most so many seconds."""
+        self.not_before = self._clock() + delays.redial_delay(max(1, self.count), self._draw, maximum=longest)
 
 
 class Lost(Generic[_A]):
@@ -148,19 +208,18 @@ class Lost(Generic[_A]):
         return max((at for address, at in self._at.items() if address not in self._found_again), default=None)
 
 
-class _Dialled(Tries):
+class _Dialled(Dialler):
     """The state of one address of a Redialer."""
 
-    __slots__ = ("failed_at", "listed_at", "may_pass", "pause", "since", "trying")
+    __slots__ = ("failed_at", "listed_at", "may_pass", "pause", "since")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, name: str, draw: Callable[[], float], clock: Callable[[], float]) -> None:
+        super().__init__(name, draw=draw, clock=clock)
         #: Whether the last failure is curable once there was a connection.
         self.may_pass = False
         #: When the last try failed; and when the last round that began after that, and listed it, was answered.
         self.failed_at = self.listed_at = -math.inf
-        #: The greenlet that tries; and a reply that ends its wait for the next try or for discovery.
-        self.trying: gevent.Greenlet | None = None
+        #: A reply that ends the wait of its greenlet for the next try or for discovery.
         self.pause: PendingReply | None = None
         #: While it is connected: the time (by the clock) when it subscribed.
         self.since: float | None = None
@@ -170,7 +229,7 @@ class Redialer(Generic[_A]):
     """The addresses to connect to, and the greenlets that try.
 
     :param fixed: addresses to keep connected
-    :param connect: tries once to connect to an address; returns the error, or None. May switch
+    :param connect: connects to an address, or raises. May switch
     :param is_connected: whether there is a connection to an address
     :param ask: begins a round of discovery; must not switch
     :param on_failure: called with (address, error) for each failure to be reported
@@ -184,7 +243,7 @@ class Redialer(Generic[_A]):
         self,
         fixed: Iterable[_A],
         *,
-        connect: Callable[[_A], NSQError | None],
+        connect: Callable[[_A], object],
         is_connected: Callable[[_A], bool],
         ask: Callable[[], object],
         on_failure: Callable[[str, NSQError], object],
@@ -209,7 +268,7 @@ class Redialer(Generic[_A]):
         self._found: frozenset[_A] = frozenset()
         self._lost: Lost[_A] = Lost(delays.RELIST_AFTER, clock)
         #: Those known, connected or being tried.
-        self._table: defaultdict[_A, _Dialled] = defaultdict(_Dialled)
+        self._table: dict[_A, _Dialled] = {}
         self._has_connected = False
         self._stopped = False
 
@@ -231,16 +290,23 @@ class Redialer(Generic[_A]):
     def stop(self) -> None:
         """End all tries. May switch."""
         self._stopped = True
-        gevent.killall(self._trying)
+        gevent.killall([greenlet for each in self.diallers for greenlet in each.greenlets])
 
     def forked_child(self) -> None:
         """In a forked child: end all tries, which are the parent's. Never switches."""
         self._stopped = True
-        gevent.killall(self._trying, block=False)
+        gevent.killall([greenlet for each in self.diallers for greenlet in each.greenlets], block=False)
 
     @property
-    def _trying(self) -> list[gevent.Greenlet]:
-        return [dialled.trying for dialled in self._table.values() if dialled.trying is not None]
+    def diallers(self) -> list[Dialler]:
+        """Those of all addresses."""
+        return list(self._table.values())
+
+    def _of(self, address: _A) -> _Dialled:
+        dialled = self._table.get(address)
+        if dialled is None:
+            dialled = self._table[address] = _Dialled(str(address), self._draw, self._clock)
+        return dialled
 
     def found(self, addresses: Iterable[_A], of: Round) -> float | None:
         """A round of discovery has found these addresses; a complete round has found all. Never switches.
@@ -258,12 +324,12 @@ class Redialer(Generic[_A]):
             dialled.clear()
             if dialled.pause is not None:
                 dialled.pause.settle()
-            if dialled.trying is None and dialled.since is None:
+            if dialled.since is None and not dialled.is_trying:
                 del self._table[address]
         lost_at = self._lost.found(listed, of.began)
         now = self._clock()
         for address in in_order:
-            dialled = self._table[address]
+            dialled = self._of(address)
             if of.began >= dialled.failed_at:
                 dialled.listed_at = min(of.answered, now)
                 if dialled.pause is not None and dialled.not_before <= now:
@@ -273,18 +339,18 @@ class Redialer(Generic[_A]):
 
     def lost(self, address: _A) -> None:
         """A connection has ended. Never switches."""
-        dialled = self._table[address]
+        dialled = self._of(address)
         since, dialled.since = dialled.since, None
         if since is not None and self._clock() - since >= LASTING:
             dialled.clear()
         else:
             dialled.count += 1
         if address in self._fixed:
-            self._delay(dialled, self._max_redial_delay)
+            dialled.delay(self._max_redial_delay)
             self._try(address)
             return
         if dialled.count > 1:
-            self._delay(dialled, self._max_redial_delay)
+            dialled.delay(self._max_redial_delay)
         self._lost.add(address)
         self._ask()
 
@@ -293,14 +359,14 @@ class Redialer(Generic[_A]):
         if address in self._fixed:
             return False
         dialled = self._table.get(address)
-        return address in self._lost or (dialled is not None and dialled.trying is not None)
+        return address in self._lost or (dialled is not None and dialled.is_trying)
 
     def is_still_listed(self, address: _A) -> bool:
         """Whether to continue a try at this address; asks discovery unless that has just listed it. May switch.
 
         ``connect`` calls it before SUB.
         """
-        dialled = self._table[address]
+        dialled = self._of(address)
         now = self._clock()
         dialled.not_before = min(dialled.not_before, now)  # it has passed, but a timer may be a little early
         while self._is_wanted(address) and address not in self._fixed and dialled.listed_at < now - ANSWER_LASTS:
@@ -314,11 +380,6 @@ class Redialer(Generic[_A]):
             self._found -= {address}
             self._lost.discard(address)
 
-    def next_try(self, address: str) -> float | None:
-        """When this address is tried next, by the clock; None if a try is under way or none is due."""
-        times = [each.not_before for target, each in self._table.items() if str(target) == address]
-        return min((at for at in times if at > self._clock()), default=None)
-
     def _is_wanted(self, address: _A) -> bool:
         """Whether it may be dialled now."""
         return address in self.known and address not in self._lost
@@ -327,35 +388,31 @@ class Redialer(Generic[_A]):
         """Try when its delay has passed, if it may be dialled. Never switches."""
         if self._stopped or not self._is_wanted(address) or self._is_connected(address):
             return
-        dialled = self._table[address]
-        if dialled.trying is None or dialled.trying.dead:
-            dialled.trying = gevent.spawn(self._keep_trying, address, dialled)
+        dialled = self._of(address)
+        if not dialled.is_trying:
+            dialled.dial(self._keep_trying, address, dialled)
 
     def _keep_trying(self, address: _A, dialled: _Dialled) -> None:
-        try:
-            while True:
-                self._pause(dialled, dialled.not_before - self._clock())
-                if not self.is_still_listed(address):
+        while True:
+            self._pause(dialled, dialled.not_before - self._clock())
+            if not self.is_still_listed(address):
+                return
+            error = dialled.attempt(self._connect, address)
+            if error is None:
+                dialled.refused = False
+                # If it was already lost again, lost() left it to this greenlet.
+                if self._is_connected(address):
+                    self._has_connected = True
+                    dialled.since = self._clock()
+                    self._lost.discard(address)
                     return
-                error = self._try_once(address)
-                if error is None:
-                    dialled.refused = False
-                    # If it was already lost again, lost() left it to this greenlet.
-                    if self._is_connected(address):
-                        self._has_connected = True
-                        dialled.since = self._clock()
-                        self._lost.discard(address)
-                        return
-                    self._delay(dialled, self._max_redial_delay)
-                else:
-                    self._failed(address, dialled, error)
-                    if self._stopped:
-                        return
-                    # One that was lost may be restarting, and still be listed from before.
-                    longest = delays.search_delay(self._lost.seconds(address), self._max_redial_delay)
-                    self._delay(dialled, longest)
-        finally:
-            dialled.trying = None
+                dialled.delay(self._max_redial_delay)
+            else:
+                self._failed(address, dialled, error)
+                if self._stopped:
+                    return
+                # One that was lost may be restarting, and still be listed from before.
+                dialled.delay(delays.search_delay(self._lost.seconds(address), self._max_redial_delay))
 
     def _pause(self, dialled: _Dialled, seconds: float | None) -> None:
         """Wait for this time, or until discovery reports the address. May switch."""
@@ -365,29 +422,14 @@ class Redialer(Generic[_A]):
         finally:
             dialled.pause = None
 
-    def _try_once(self, address: _A) -> NSQError | None:
-        try:
-            return self._connect(address)
-        except ENDS:
-            raise
-        except BaseException as exc:
-            # For instance a Timeout in auth_secret or server_hostname. The address must not be given up for it.
-            log_soon(logger.error, "unexpected error while connecting to %s", address, exc_info=exc)
-            return ConnectionFailed.unexpected(str(address), exc)
-
     def _failed(self, address: _A, dialled: _Dialled, error: NSQError) -> None:
         dialled.may_pass = not is_incurable(error, connected_before=True)
         dialled.failed_at, dialled.listed_at = self._clock(), -math.inf
         if dialled.failed(error):
             self._on_failure(str(address), error)
-        known = (self._table[each] for each in self.known)
+        known = (self._of(each) for each in self.known)
         if self.surveyed and self._is_hopeless(dialled) and all(map(self._is_hopeless, known)):
             self._stopped = self._on_hopeless(error)
 
     def _is_hopeless(self, dialled: _Dialled) -> bool:
         return dialled.refused and not (dialled.may_pass and self._has_connected)
-
-    def _delay(self, dialled: _Dialled, longest: float) -> None:
-        """Delay the next try."""
-        pause = delays.redial_delay(max(1, dialled.count), self._draw, maximum=longest)
-        dialled.not_before = self._clock() + pause

@@ -9,7 +9,7 @@ import gevent
 import pytest
 
 from gnsq_like.addresses import Address, parse_address
-from gnsq_like.discovery.redial import ANSWER_LASTS, LASTING, Redialer, Round
+from gnsq_like.discovery.dialler import ANSWER_LASTS, LASTING, Redialer, Round
 from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NSQError, TLSError
 from gnsq_like.policy.delays import RELIST_AFTER, SEARCH_CLOSE
 from tests.support import hub_errors
@@ -54,20 +54,20 @@ class Scene:
             clock=lambda: self.now,
         )
 
-    def connect(self, address: Address) -> NSQError | None:
+    @property
+    def trying_now(self) -> bool:
+        return any(dialler.is_trying for dialler in self.redialer.diallers)
+
+    def connect(self, address: Address) -> None:
         self.tries += 1
         self.trying = gevent.getcurrent()
         self.now += self.takes
         if self.faults:
-            fault = self.faults.pop(0)
-            if isinstance(fault, NSQError):
-                return fault
-            raise fault
+            raise self.faults.pop(0)
         if address in self.refusals:
-            return self.refusals[address]
+            raise self.refusals[address]
         if self.redialer.is_still_listed(address):
             self.connected.add(address)
-        return None
 
     def ask(self) -> None:
         self.asked += 1
@@ -118,7 +118,7 @@ def test_an_nsqd_that_discovery_found_is_tried_as_long_as_it_is_listed() -> None
     wait_for(lambda: len(scene.failures) >= 3)
     scene.answers = None
     scene.list()
-    wait_for(lambda: not scene.redialer._trying)
+    wait_for(lambda: not scene.trying_now)
     tries = scene.tries
     scene.faults = []
     scene.list(ADDRESS)
@@ -135,7 +135,7 @@ def test_discovery_is_asked_again_before_sub_when_a_try_took_long(answers: list[
     scene.takes = ANSWER_LASTS + 0.1
     scene.answers = answers
     scene.list(ADDRESS)
-    wait_for(lambda: scene.tries == 1 and not scene.redialer._trying)
+    wait_for(lambda: scene.tries == 1 and not scene.trying_now)
     assert scene.asked == 1
     assert (ADDRESS in scene.connected) is connected
 
@@ -167,7 +167,8 @@ def test_a_lost_nsqd_is_tried_only_when_a_round_that_began_later_lists_it() -> N
             scene.now = lost_at + 1.0
             assert scene.list(ADDRESS, ago=scene.now - began, complete=complete) == lost_at
     assert scene.list() == lost_at, "it is missing also when it is not listed"
-    assert (scene.tries, scene.redialer._trying) == (1, [])
+    assert scene.tries == 1
+    assert not scene.trying_now
     scene.now = lost_at + RELIST_AFTER
     assert scene.list(ADDRESS) is None
     scene.wait_until_connected()
@@ -263,7 +264,7 @@ def test_an_address_whose_try_has_ended_is_tried_again_at_the_next_look() -> Non
     scene.redialer.look()
     scene.wait_until_connected()
     scene.redialer.look()
-    assert not scene.redialer._trying
+    assert not scene.trying_now
 
 
 OTHER = parse_address("127.0.0.1:4152")
@@ -324,4 +325,4 @@ def test_a_stop_ends_all_tries() -> None:
     scene.redialer.start()
     wait_for(lambda: scene.tries >= 2)
     scene.redialer.stop()
-    assert not scene.redialer._trying
+    assert not scene.trying_now
