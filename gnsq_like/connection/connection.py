@@ -43,7 +43,7 @@ from gnsq_like.runtime import owner
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.hub_calls import InnerGreenlet
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.user_code import check_callables
+from gnsq_like.runtime.user_code import check_callable
 from gnsq_like.transport.layered import LayeredTransport
 from gnsq_like.transport.tcp import TcpTransport
 from gnsq_like.wire import commands
@@ -126,8 +126,10 @@ class Connection:
     ) -> None:
         self.address: str = str(address if isinstance(address, Address) else parse_address(address))
         self.options: ConnectionOptions = options if options is not None else ConnectionOptions()
-        hooks = {"on_messages": on_messages, "on_error": on_error, "on_close": on_close}
-        check_callables(dict.fromkeys(hooks, 2) | {"on_answers": 1}, **hooks, on_answers=on_answers)
+        check_callable("on_messages", on_messages, 2)
+        check_callable("on_answers", on_answers, 1)
+        check_callable("on_error", on_error, 2)
+        check_callable("on_close", on_close, 2)
         self._on_messages, self._on_answers = on_messages, on_answers
         self._on_error, self._on_close = on_error, on_close
         self._session: Session[PendingReply] = Session({})

@@ -54,66 +54,37 @@ def check_callable(name: str, function: object, arguments: int | None) -> None:
     """
     if not callable(function):
         raise InvalidOption(name, function, "it must be callable")
-    runs = _what_runs(function)
+    inner: Any = function
+    given: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
+    while isinstance(inner, functools.partial):
+        inner, given, named = inner.func, inner.args + given, inner.keywords | named
+    runs = inner if inspect.isroutine(inner) or isinstance(inner, type) else type(inner).__call__
     for is_kind, kind in _KINDS:
         if is_kind(runs):
             raise InvalidOption(name, function, f"it is {kind}, which a call does not run; {_ADVICE}")
-    fault = None if arguments is None else _signature_fault(function, arguments)
-    if fault is not None:
-        count = f"{arguments} positional argument{'' if arguments == 1 else 's'}"
-        raise InvalidOption(name, function, f"it cannot be called with {count}: {fault}")
-
-
-def check_callables(arguments: Mapping[str, int], **functions: object) -> None:
-    """As :func:`check_callable`, for each of several functions.
-
-    :param arguments: the number of positional arguments by the parameter's name
-    """
-    for name, function in functions.items():
-        check_callable(name, function, arguments[name])
-
-
-def _what_runs(function: Any) -> Any:
-    """The function below partials, or the method ``__call__`` of an object."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if inspect.isroutine(function) or isinstance(function, type):
-        return function
-    return type(function).__call__
-
-
-def _signature_fault(function: Callable[..., object], arguments: int) -> str | None:
-    """Why it cannot be called so, or None; None also for C functions that do not tell their signature."""
+    if arguments is None:
+        return
     try:
         # Not the wrapped function's: a decorator may pass it other arguments.
-        signature = inspect.signature(function, follow_wrapped=False)
-    except TypeError:
-        return None
-    except ValueError as exc:
-        if not isinstance(function, functools.partial):
-            return None
-        try:
-            inspect.signature(function.func, follow_wrapped=False)
-        except (TypeError, ValueError):
-            return None
-        return str(exc)  # the partial's own arguments do not fit
+        signature = inspect.signature(inner, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return  # a C function that does not tell it
     try:
-        signature.bind(*range(arguments))
+        signature.bind(*given, *range(arguments), **named)
     except TypeError as exc:
-        return str(exc)
-    return None
+        count = f"{arguments} positional argument{'' if arguments == 1 else 's'}"
+        raise InvalidOption(name, function, f"it cannot be called with {count}: {exc}") from exc
 
 
 def undone(result: object) -> str | None:
     """Why the call that returned ``result`` did not do its work, or None. Closes a coroutine or generator."""
     if result is None or not isinstance(result, Awaitable | Generator | AsyncGenerator):
         return None
-    kind = type(result).__name__
-    if not isinstance(result, Coroutine | Generator | AsyncGenerator):
-        return f"it returned an awaitable, of type {kind}, which nothing awaits; {_ADVICE}"
-    if not isinstance(result, AsyncGenerator):
+    if isinstance(result, Coroutine | Generator):
         result.close()  # a coroutine that is merely dropped gives a RuntimeWarning; an async generator does not
-    return f"it returned a {kind}, {getattr(result, '__name__', '?')}, which nothing runs; {_ADVICE}"
+    name = getattr(result, "__name__", "")
+    return f"it returned a {type(result).__name__}{name and f', {name}'}, which nothing awaits or runs; {_ADVICE}"
 
 
 _PACKAGE = __name__.partition(".")[0]

@@ -379,8 +379,8 @@ class Later:
 @pytest.mark.parametrize(
     ("function", "text"),
     [
-        (seemingly_blocking, "it returned a coroutine, asynchronous, which nothing runs"),
-        (Later, "it returned an awaitable, of type Later, which nothing awaits"),
+        (seemingly_blocking, "it returned a coroutine, asynchronous, which nothing awaits or runs"),
+        (Later, "it returned a Later, which nothing awaits"),
     ],
 )
 def test_a_handler_that_returns_what_is_not_awaited_has_failed(nsqd, form, function, text, caplog):

@@ -158,7 +158,7 @@ def test_a_future_is_not_what_it_will_bring() -> None:
     with closing(asyncio.new_event_loop()) as loop:
         fault = undone(loop.create_future())
     assert fault is not None
-    assert "awaitable, of type Future" in fault
+    assert "it returned a Future, which nothing awaits" in fault
 
 
 @pytest.mark.parametrize("result", [None, True, 0, "text", [1], iter([1]), Mock(), MagicMock(), open])
