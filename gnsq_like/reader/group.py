@@ -9,10 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from contextvars import copy_context
-from dataclasses import fields
 from functools import partial
 from types import TracebackType
-from typing import Any
 
 import gevent
 from gevent import monkey
@@ -21,7 +19,6 @@ from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds
 from gnsq_like.reader.reader import Reader, running_of
 from gnsq_like.reader.running import Running
 from gnsq_like.reader.stopping import run_until_signal
-from gnsq_like.reader.topics import MessageCounts
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here
 from gnsq_like.runtime.hub_thread import HubThread
@@ -33,15 +30,6 @@ _START_TIMEOUT = 10.0
 #: Seconds after the timeout of a stop for the steps after the handlers, in a thread that may be blocked.
 _GRACE = 2.0
 
-#: Of each Reader's stats: what the group's has the sum of.
-_SUMMED = (
-    *(field.name for field in fields(MessageCounts)),
-    "max_in_flight",
-    "in_flight",
-    "waiting",
-    "busy",
-    "reconnects",
-)
 #: States of Readers; that of the group is the first that one of them has.
 _STATES = ("running", "stopping", "stopped", "new")
 
@@ -253,9 +241,3 @@ class ReaderGroup:
         self.stop()
         if exc is None and self.error is not None:
             raise self.error
-
-    def stats(self) -> dict[str, Any]:
-        """The sums of the Readers' counts, and ``readers``, a list with the statistics of each. From any thread."""
-        each = [{"topic": reader.topic, "channel": reader.channel, **reader.stats()} for reader in self.readers]
-        sums = {name: sum(stats[name] for stats in each) for name in _SUMMED}
-        return {"state": self._state, **sums, "readers": each}
