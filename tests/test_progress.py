@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.progress import Progress
 
 
@@ -27,6 +29,7 @@ def test_nothing_is_printed_without_make() -> None:
     assert lines == []
 
 
+@pytest.mark.commands
 def test_tests_have_the_fixtures_of_their_folder_in_whatever_order_files_are_listed() -> None:
     files = ["tests/producer/test_encoder.py", "tests/test_lazy.py", "tests/producer/test_pool.py"]
     command = [sys.executable, "-m", "pytest", "--setup-plan", *files]
