@@ -11,9 +11,9 @@ One that discovery found is dialled again only when a round that began after the
 it. If SUB does not follow within a second of the answer, discovery is asked again first: the topic may have been
 deleted, and SUB would create it again.
 
-Refusals that a retry cannot cure are reported once; if every known nsqd refuses that way, this is reported too. Once
-there was a connection, only those count that cannot end by themselves (``errors.is_incurable``): a certificate or a
-secret may be renewed a minute late.
+Refusals that a retry cannot cure are reported once; if every known nsqd refuses that way, this is reported too. After a
+first connection, only refusals that cannot end by themselves count (``errors.is_incurable``): a certificate or a secret
+may be renewed a minute late.
 """
 
 from __future__ import annotations
@@ -196,9 +196,9 @@ class Lost(Generic[_A]):
         self._at.pop(address, None)
 
     def found(self, listed: AbstractSet[_A], began: float) -> float | None:
-        """A round of discovery that began then lists these.
+        """Take the addresses that a round of discovery lists, with the time of its beginning.
 
-        :returns: when the last of those was lost that were not found again; None if there is none
+        :returns: the time of the last loss among addresses that were not found again; None if there is none
         """
         self._found_again = {
             address

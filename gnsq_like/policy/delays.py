@@ -15,12 +15,13 @@ _MOST_DOUBLINGS = 60
 
 #: First delay before an address is redialled.
 REDIAL_BASE = 1.0
-#: The longest: a restarted nsqd is found within five seconds, and a dead one costs a packet in that time.
+#: The longest delay: a restarted nsqd is reached within five seconds, and a dead one costs a packet in that time.
 REDIAL_MAXIMUM = 5.0
 
 #: Seconds between lookup rounds while an nsqd is missing: a restarted one is found within a second of its registration.
 SEARCH_BASE = 0.7
-#: Seconds for which they are so close, because a restart takes no longer; then they are a quarter of the search apart.
+#: Seconds for which rounds are this close, because a restart takes no longer; later, the pause is a quarter of the time
+#: since the loss.
 SEARCH_CLOSE = 15.0
 
 #: Seconds from the beginning of a round to that of one which a lost connection causes.
@@ -99,7 +100,7 @@ class Rounds:
         self._draw = draw
         #: When the last round began.
         self.began = 0.0
-        #: When the last of the nsqds was lost that are missing from it; to be written as soon as that is known.
+        #: The time at which the last of the missing nsqds was lost; set as soon as it is known.
         self.lost_at: float | None = None
         #: When the next regular round is due; None before the first one.
         self._regular_at: float | None = None

@@ -106,7 +106,7 @@ class Discovery:
             self._pool.changed()
 
     def lost(self, destination: Destination) -> None:
-        """Its connection has ended."""
+        """Note that a connection has ended."""
         if destination.address not in self._fixed and not destination.connected:
             if not destination.wanted:
                 self.destinations = [each for each in self.destinations if each is not destination]
@@ -122,7 +122,7 @@ class Discovery:
     def why_none(self, but: Collection[str]) -> list[str]:
         """The reason why there is no nsqd, for an error's text.
 
-        :param but: the addresses of nsqds that there are
+        :param but: the addresses of nsqds to leave out
         """
         reasons = []
         if self._lookupds:

@@ -6,8 +6,8 @@
 - One for which ``touch_until_answered`` was called is touched when half of its time is over. That ends with its answer,
   with its connection, and when TOUCH no longer moves its deadline because nsqd's max-msg-timeout is near.
 
-Messages that arrived later are later in all of this, except those that were touched: so a look ends at the first one
-whose time has not come.
+Messages reach these times in the order of their arrival, except touched ones, so a look ends at the first message whose
+time has not come.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class MessageTimeouts:
         return due
 
     def forget(self, messages: list[Message]) -> tuple[int, int]:
-        """These are about to leave ``in_flight``; how many of them were slow, and how many overdue.
+        """Forget messages that are about to leave ``in_flight``; returns how many were slow, and how many overdue.
 
         Needs no call if none is, and none ``touched``.
         """
@@ -143,7 +143,7 @@ class MessageTimeouts:
         self._loop.by(_touch_at(message), self._touch_due)
 
     def stop_touching(self) -> None:
-        """Touch no more."""
+        """End the touching of a message."""
         self._loop.cancel(self._touch_due)
 
     def _touch_due(self) -> None:

@@ -1,5 +1,5 @@
-"""Connecting to an address. A name may have several: each but the first gets a head start over the next
-(RFC 8305, "happy eyeballs"), so that one whose packets are swallowed costs a quarter of a second."""
+"""Connects to an address. A name may have several: each gets a head start over the next one (RFC 8305, "happy
+eyeballs"), so an address that swallows packets costs a quarter of a second."""
 
 from __future__ import annotations
 

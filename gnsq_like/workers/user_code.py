@@ -66,7 +66,7 @@ def _readers_of(target: str) -> list[Reader]:
 
 
 def _readers_in(values: Iterable[object]) -> list[Reader]:
-    """Readers among the values, and in those that are collections of Readers only."""
+    """The Readers among the values, and in collections that contain only Readers."""
     from gnsq_like import Reader  # not at the top: the master looks for changes only
 
     found: list[Reader] = []

@@ -1,9 +1,9 @@
 """nsqadmin's JSON API, to the letter (docs/internals 5.1), and /alerts: a table of paths, methods and functions.
 
-Scripts written for nsqadmin still work: a JSON body is read whatever its content type. It sends what nsqadmin sends,
-null for an empty list included. Differences, all deliberate: names that no daemon would accept are 400 INVALID_TOPIC or
+Scripts written for nsqadmin still work: a JSON body is read whatever its content type. Responses are nsqadmin's, null
+for an empty list included. Differences, all deliberate: names that no daemon would accept are 400 INVALID_TOPIC or
 INVALID_CHANNEL everywhere; without nsqlookupds, POST /topics creates the topic, which nsqadmin only claims to do; texts
-of errors of upstreams and of wrong JSON are our own.
+of errors of daemons and of wrong JSON are our own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gnsq_like.wire.names import is_valid_name
 
 logger = logging.getLogger(__name__)
 
-#: Bytes of a body that is read.
+#: Longest body that is read, in bytes.
 _MOST_BYTES = 1024 * 1024
 
 Function = Callable[..., object]

@@ -61,7 +61,7 @@ _MOST_BYTES = 8 * 1024 * 1024
 def create_app(options: AdminOptions) -> Flask:
     """A WSGI application. Nothing is asked or started before the first request in a process.
 
-    With gunicorn, run one worker with threads: figures for graphs and looks at messages are a process's own.
+    With gunicorn, run one worker with threads: figures for graphs and shown messages belong to one process.
 
     :raises InvalidOption: if a file that an option names cannot be used
     """
@@ -79,7 +79,7 @@ def app_of(site: Site) -> Flask:
 
 
 def _http_error(exc: HTTPException) -> Any:
-    """For requests that no route takes: nsqadmin's answers."""
+    """nsqadmin's responses to requests that match no route."""
     if isinstance(exc, MethodNotAllowed) and not is_missing(request.path):
         response = problem(405, "METHOD_NOT_ALLOWED")
         response.headers["Allow"] = ", ".join(sorted(exc.valid_methods or ()))
@@ -96,7 +96,7 @@ def make_blueprint(options: AdminOptions) -> Blueprint:
 
 
 class _AdminBlueprint(Blueprint):
-    #: For those who want to stop its thread: ``site.core.stop()``.
+    #: To stop its thread: ``site.core.stop()``.
     site: Site
 
 

@@ -1,4 +1,5 @@
-"""The responses of all pages: who may see one and use its form, and what an action says on the next one."""
+"""The responses of all pages: permission to see a page and to use its form, and the note of an action on the next
+page."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ class Screens:
         return self.show(route.section, lambda view: make(view, **names), kept=route.kept)
 
     def _hidden(self) -> Response | None:
-        """The refusal to show messages, if they are not shown."""
+        """The refusal of a page with messages; None if this user may see it."""
         if not self.site.options.peek:
             return self.refused(403, "Looking at messages is switched off here.")
         if not self.site.identity.may_write:
@@ -117,7 +118,7 @@ class Screens:
     # -- forms -----------------------------------------------------------------------------------------
 
     def _refused_form(self) -> Response | None:
-        """The refusal of this form, if it is refused."""
+        """The refusal of this form; None if it is accepted."""
         if not self.site.guard.has_token(request):
             why = "The form is too old, or comes from another site. Go back, reload the page, and try again."
             return self.refused(403, why)

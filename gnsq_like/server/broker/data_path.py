@@ -80,7 +80,7 @@ class DataPath:
     def open(self) -> list[Entry]:
         """Lock the directory and list its files; returns the topics of nsqd.dat.
 
-        :raises OSError: if it is locked or not writable, another user may have put a file there, or its nsqd.dat cannot
+        :raises OSError: if it is locked or not writable, if a file in it may be another user's, or if nsqd.dat cannot
             be read; the text is nsqd's
         """
         self._take_lock()
@@ -211,7 +211,7 @@ class DataPath:
     # -- syncing -------------------------------------------------------------------------------------
 
     def _do_at(self, task: Task, due: float) -> None:
-        """Have the syncer do this at ``due``, or at the earlier time that is set already. Never switches."""
+        """Schedule a task of the syncer at ``due``, unless it is due earlier. Never switches."""
         if due < self._due.get(task, math.inf):
             self._due[task] = due
             self._wake.set()

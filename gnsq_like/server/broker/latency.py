@@ -15,7 +15,7 @@ from gnsq_like.runtime.native import wall_clock_ns
 #: Of nanoseconds; each bucket is 1 % wider than the one before.
 _BUCKETS = Buckets(growth=1.01, least=1)
 
-#: What /stats shows if nothing is measured.
+#: The value in /stats if nothing is measured.
 NOT_MEASURED: dict[str, Any] = {"count": 0, "percentiles": None}
 
 

@@ -34,7 +34,7 @@ class Authorization:
         return (
             needed in self.permissions
             and self.topic.search(topic) is not None
-            # For publishing too: one of them must match the empty name.
+            # This holds for publishing, too: one of them must match the empty name.
             and any(pattern.search(channel) for pattern in self.channels)
         )
 

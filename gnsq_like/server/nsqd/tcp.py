@@ -103,7 +103,7 @@ class NsqdClient(Connection):
         if not (negotiated.tls or negotiated.snappy or negotiated.deflate):
             return
         self.output.flush()
-        # nsqd loses what it has read after the IDENTIFY.
+        # nsqd loses input that it has read after the IDENTIFY.
         self.requests.take_bytes(self.requests.held_bytes)
         if negotiated.tls:
             assert self._tls_context is not None
@@ -139,7 +139,7 @@ class NsqdClient(Connection):
             self._deadline_timer.set(2 * interval)
 
     def _check_deadline(self) -> None:
-        # The timer is not set anew for each command, so there may have been some since.
+        # The timer is not restarted for each command, so commands may have arrived since.
         left = self.waits_since + 2 * self.settings.heartbeat_interval - time.monotonic()
         if left > 0:
             self._deadline_timer.set(left)

@@ -60,10 +60,10 @@ class WrittenBatch:
 class BatchWriter:
     """A function for ``foreachBatch``: of reports, or of rows that are to be written.
 
-    :param plan: that of the tasks
+    :param plan: the plan of the tasks
     :param depth: returns how many messages wait in nsqd now, or None if that is not known
     :param on_written: called after each batch, in a thread of Spark
-    :param owner: whose tables must be; None for anybody's
+    :param owner: the owner that the tables must have; None for any
     """
 
     def __init__(

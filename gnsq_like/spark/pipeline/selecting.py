@@ -27,19 +27,19 @@ _BEFORE = "body_before"
 
 _EXAMPLE = 'it must be columns such as "user STRING, at TIMESTAMP"'
 
-#: Of Spark's errors, those of data.
+#: Spark's errors that are about data.
 _OF_DATA = re.compile(r"SQLSTATE: (?:2[123]|P0)")
 
 
 def targets_of(pipeline: Pipeline) -> dict[str | None, Pipeline]:
-    """The topics with settings of their own, and None for the others; each with the pipeline that has its settings."""
+    """The topics with settings of their own, and None for all others, each with its pipeline."""
     return {None: pipeline, **{topic: pipeline.for_topic(topic) for topic in pipeline.topics}}
 
 
 def type_made(given: Mapping[str, Any], name: str, body: DataType) -> DataType:
     """The type of bodies after a function, which is called with no rows to see it. Raises InvalidOption.
 
-    :param name: that of the table in the configuration
+    :param name: the name of the table in the configuration
     :param body: the type before it
     """
     import pyarrow as pa

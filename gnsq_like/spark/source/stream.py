@@ -25,8 +25,8 @@ from gnsq_like.spark.user_errors import without_traceback
 
 
 def make_stream_reader(schema: StructType, given: Mapping[str, str]) -> NsqStreamReader:
-    """Make the reader for these options. If they are wrong, its first call raises the error: if this function did,
-    pyspark would replace the error by one of its own, about a reader that is missing."""
+    """Make the reader for these options. If they are wrong, its first call raises the error: an error of this function
+    would be replaced by pyspark's, about a missing reader."""
     try:
         options = parse_options(SourceOptions, given)
         check_columns(schema, options)
@@ -81,7 +81,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @without_traceback()
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark passes one limit back, which only tells whether limits apply; both of ours are in the options.
+        # Spark passes one limit back, which only shows whether limits apply; both of ours are in the options.
         return ReadMaxRows(self.options.max_messages)
 
     @without_traceback()

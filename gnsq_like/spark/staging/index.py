@@ -1,4 +1,4 @@
-"""The ids of messages that were staged, by which another delivery of one is recognized as a copy.
+"""The ids of staged messages, which identify later deliveries as copies.
 
 A message is the copy of one that was staged if nsqd has delivered it again, because its FIN was not executed, or
 because nsqd was killed and read its disk queue again. nsqd counts attempts, which saves most of the work:
@@ -19,7 +19,7 @@ Ids count for one nsqd, topic and channel. They are numbers of 8 bytes, sorted, 
 time. ``time`` is the driver's, and ``start`` is nsqd's ``start_time``, 0 if that is unknown. "all" has the ids of a
 part (``of``), which its task writes at its end, or of several, which the driver puts together; they are kept for
 ``dedupe_within``. "unsure" has those whose FIN may not have been executed, since a requeued message can come back
-hours later; the driver writes them before it retires a batch. Of parts without a file, the segments are read.
+hours later; the driver writes them before it retires a batch. For parts without a file, the segments are read.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Found(NamedTuple):
 
 
 class _Cache:
-    """Ids by the name of the record that holds them, which never changes. Workers live for many batches."""
+    """Ids by the name of their record, whose content never changes. Workers live for many batches."""
 
     def __init__(self) -> None:
         #: In the order of their last use.

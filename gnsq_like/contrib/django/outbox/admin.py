@@ -1,4 +1,4 @@
-"""The outbox in Django's admin: to look at, and to delete what nsqd refuses."""
+"""The outbox in Django's admin: shows the messages, and deletes refused ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 10_000
 
 
 class StateFilter(admin.SimpleListFilter):
-    """What a relay would do with the messages."""
+    """A filter by the state of a message for the relay."""
 
     title = "state"
     parameter_name = "state"
@@ -44,7 +44,7 @@ class StateFilter(admin.SimpleListFilter):
 
 @admin.register(OutboxMessage)
 class OutboxAdmin(LookingAdmin):
-    """Each message. One that nsqd refuses stays due, holds up those with its key, and may be deleted here."""
+    """All messages. A message that nsqd refuses stays due, blocks later ones with its key, and may be deleted here."""
 
     list_display = ("id", "topic", "key", "sequence", "created_at", "due_at", "published_at", "refused")
     list_filter = (StateFilter, "topic")
