@@ -11,11 +11,13 @@ from random import Random
 import gevent
 import pytest
 
-from gnsq_like.policy.level import ROUNDS
+from gnsq_like.policy.level import ALIKE, ROUNDS
 from tests.simulation import Cluster
 from tests.simulation.scene import SOON, Scene, scenario
 
 SHARE = 200
+#: Round trips until a flood has its share: rounds alike, eight in which the burst doubles, and a part of one before.
+RUN_UP = ALIKE + 8 + 1
 
 
 def trickle(scene: Scene, rate: float, seconds: float, at_once: int = 1) -> None:
@@ -83,9 +85,10 @@ def test_a_flood_runs_as_fast_as_without_the_controller(cluster: Cluster, latenc
         sent = scene.rdys_sent
         scene.nsqds[0].publish(count)
         took.append(cluster.wait(lambda scene=scene: scene.finished == count))  # type: ignore[misc]
-        assert scene.rdys_sent - sent < 0.1 * count, "hardly any RDY is sent"
-    # Twenty round trips of a run-up are no loss of throughput.
-    assert took[1] - 40 * latency < took[0] / 0.95
+        # At most 111 for the 2,000 messages, with handlers of 2.5 to 7.5 ms.
+        assert scene.rdys_sent - sent < 0.06 * count
+    # The run-up is no loss of throughput.
+    assert took[1] - RUN_UP * 2 * latency < took[0] / 0.95
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
@@ -103,7 +106,7 @@ def test_a_flood_in_a_process_that_reads_late_reaches_the_share_too(
         sent = scene.rdys_sent
         scene.nsqds[0].publish(count)
         took.append(cluster.wait(lambda scene=scene: scene.finished == count))  # type: ignore[misc]
-        assert scene.rdys_sent - sent < 0.1 * count
+        assert scene.rdys_sent - sent < 0.05 * count
         cluster.world.main.turn_seconds = None
     # A round takes up to three turns. The last of so many begins a trial; some more reach the share, and then it is as
     # fast as ever.
@@ -152,11 +155,11 @@ def test_a_connection_whose_messages_end_is_silent_as_soon_as_ever(cluster: Clus
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
 @scenario
-def test_a_flood_reaches_the_share_within_twenty_round_trips(cluster: Cluster, seconds: float) -> None:
+def test_a_flood_reaches_the_share_within_the_run_up(cluster: Cluster, seconds: float) -> None:
     scene = Scene(cluster, 1, SHARE, seconds=seconds, adaptive=True)
     [nsqd] = scene.nsqds
     nsqd.publish(20_000)
-    assert cluster.wait(lambda: nsqd.rdy == SHARE) < 20 * 2 * cluster.world.network.latency
+    assert cluster.wait(lambda: nsqd.rdy == SHARE) < RUN_UP * 2 * cluster.world.network.latency
     sent = scene.rdys_sent
     scene.run(0.004)
     assert scene.rdys_sent == sent

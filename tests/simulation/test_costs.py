@@ -138,7 +138,8 @@ def _idle(nsqds: int) -> Work:
     return prepare
 
 
-#: What is done, and its cost: turns of the hub, callbacks, writes, reads, bytes written.
+#: What is done, and its cost: turns of the hub, callbacks, writes, reads, bytes written. A backlog begins with a run-up
+#: of 16 rounds, in which the burst grows: each is a read.
 COSTS: list[tuple[str, Work, tuple[int, int, int, int, int]]] = [
     ("consume 100 messages, 50 ms apart", _consuming(100, 0.05), (222, 323, 106, 100, 2136)),
     ("consume 1000 messages at once", _consuming(1000, 0.0), (111, 251, 83, 73, 21068)),

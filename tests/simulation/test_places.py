@@ -321,7 +321,8 @@ def test_random_scenes(cluster: Cluster, seed: int) -> None:
     assert scene.most_running <= places
     looks_fit = connections * 6 * latency < places  # the time that looks at silent connections take
     if seconds >= 0.02 and looks_fit and any(nsqd.waiting > places for nsqd in scene.nsqds):
-        best = seconds / (seconds + 2 * latency + turn)
+        # With turns of 5 ms and handlers of 20 ms a single nsqd uses 0.57 of each place, also without adaptive_rdy.
+        best = seconds / (seconds + 2 * latency + 3 * turn)
         least = (0.4 if seed % 2 else 0.7) * best * places * (0.85 if connections > 1 else 1)
         assert most >= least, (
             f"{most:.2f} of {places} places used, {nsqds} nsqds, {topics}, {latency}, {seconds}, {turn}"
