@@ -109,10 +109,6 @@ class FlowControl:
         self.subscriptions[subscription] = None
         subscription.topic_flow.connections += 1
         self.places.opened(subscription.line)
-        if 0 < self._steering.max_in_flight < len(self.subscriptions) and not self._said_few:
-            self._said_few = True
-            text = "max_in_flight=%d is less than the number of connections: they take turns, so messages may wait"
-            log_soon(logger.warning, text, self._steering.max_in_flight)
         self.plan_soon()
 
     def lose(self, subscription: Subscription) -> None:
@@ -227,7 +223,11 @@ class FlowControl:
         self.loop.cancel(self._account_and_plan)
         if self._stopped:
             return
-        self.places.most = 0 if self._steering.paused else self._steering.max_in_flight
+        self.places.most = most = 0 if self._steering.paused else self._steering.max_in_flight
+        if 0 < most < len(self.subscriptions) and not self._said_few:
+            self._said_few = True
+            text = "max_in_flight=%d is less than the number of connections: they take turns, so messages may wait"
+            log_soon(logger.warning, text, most)
         self._send(self.places.plan(time.monotonic(), self.topics.modes))
         self.places.plan_at = min(self.places.plan_at, self.topics.blocked_until)
         self._set_timer()

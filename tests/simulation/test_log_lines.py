@@ -142,3 +142,18 @@ def test_a_connection_that_is_back_at_once_is_one_line(cluster: Cluster) -> None
     cluster.wait(lambda: reader.stats()["reconnects"] == 1)
     cluster.sleep(5.0)
     assert len([line for line in log.lines if line.startswith("WARNING")]) == 1, log.lines
+
+
+@pytest.mark.parametrize("begins_with", [2, 3])
+@simulated(nsqds=3)
+def test_a_max_in_flight_below_the_number_of_connections_is_named_once(cluster: Cluster, begins_with: int) -> None:
+    log = Lines()
+    reader = cluster.reader("t", "c", ignore, nsqd_tcp_addresses=cluster.tcp_addresses, max_in_flight=begins_with)
+    cluster.sleep(5.0)
+    assert len(log.about("max_in_flight")) == (begins_with < 3)
+    for most in (2, 3, 1):
+        reader.max_in_flight = most
+        cluster.sleep(5.0)
+    [line] = log.about("max_in_flight")
+    text = "max_in_flight=2 is less than the number of connections: they take turns, so messages may wait"
+    assert line == f"WARNING {text}"
