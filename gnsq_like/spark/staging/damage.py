@@ -39,7 +39,7 @@ def examine(log: StagingLog, part: Part) -> PartState:
     following = max(confirmed.records, staged.records[-1] + 1 if staged.records else 0)
     segments, messages, size, is_sealed = [], 0, 0, False
     missing: dict[int, str] = {}
-    #: The number of lost messages, and whether it is exact: old records do not say what was before them.
+    #: The number of lost messages, and whether it is exact, which the next record says.
     lost, is_exact, most = 0, True, part.messages
     for number in range(following):
         try:
@@ -53,8 +53,7 @@ def examine(log: StagingLog, part: Part) -> PartState:
         if record is None:
             is_exact = False
             continue
-        if record.before is not None:
-            lost, is_exact = record.before - messages, True
+        lost, is_exact = record.before - messages, True
         if record.end is not None:
             is_sealed, most = True, record.end.taken
             break

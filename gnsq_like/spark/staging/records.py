@@ -2,9 +2,6 @@
 
 The header has a checksum of all that follows it, and the number of messages in all segments of the part before this
 one. So a record that was cut or changed is recognized, and the next one shows how many messages are lost.
-
-Records that gnsq_like wrote before it had headers are read, too. Of these, only damage that Arrow or JSON finds is
-known.
 """
 
 from __future__ import annotations
@@ -14,9 +11,6 @@ import struct
 import zlib
 from typing import NamedTuple
 
-import pyarrow as pa
-
-from gnsq_like.spark.staging.segments import decode_segment
 from gnsq_like.spark.staging.store import StagingError
 
 _MAGIC = b"NSQ1"
@@ -53,8 +47,8 @@ class Record(NamedTuple):
     """A record without its header."""
 
     content: memoryview
-    #: The number of messages in all segments of the part before it; None if it had no header.
-    before: int | None
+    #: The number of messages in all segments of the part before it.
+    before: int
     #: The content of an END record.
     end: End | None
 
@@ -79,26 +73,11 @@ def decode_record(data: memoryview, name: str) -> Record:
     :param name: its name, for the error
     :raises DamagedRecord: it is not as it was written
     """
-    before = None
-    if bytes(data[: len(_MAGIC)]) == _MAGIC and len(data) >= _HEADER.size:
-        _, checksum, before = _HEADER.unpack_from(data)
-        if zlib.crc32(data[_CHECKED_FROM:]) != checksum:
-            raise DamagedRecord(name)
-        data = data[_HEADER.size :]
-    try:
-        if bytes(data[: len(_END)]) == _END:
-            return Record(data, before, End(**json.loads(bytes(data[len(_END) :]))))
-        if before is None:
-            _check_old(data)
-    except (pa.ArrowException, OSError, ValueError, TypeError, StopIteration) as exc:
-        raise DamagedRecord(name) from exc
-    return Record(data, before, None)
-
-
-def _check_old(data: memoryview) -> None:
-    """Raise an error for a segment or a confirmation without a header that cannot be read."""
-    if bytes(data[:1]) == b"{":
-        json.loads(bytes(data))
-        return
-    batch = decode_segment(data)
-    batch.validate(full=True)
+    if len(data) < _HEADER.size:
+        raise DamagedRecord(name)
+    magic, checksum, before = _HEADER.unpack_from(data)
+    if magic != _MAGIC or zlib.crc32(data[_CHECKED_FROM:]) != checksum:
+        raise DamagedRecord(name)
+    content = data[_HEADER.size :]
+    is_end = bytes(content[: len(_END)]) == _END
+    return Record(content, before, End(**json.loads(bytes(content[len(_END) :]))) if is_end else None)

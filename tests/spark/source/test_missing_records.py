@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -167,18 +166,3 @@ def test_a_run_that_was_killed_does_not_go_on_without_what_it_had_staged(
 
 def read(path: Path) -> Record:
     return decode_record(memoryview(path.read_bytes()), path.name)
-
-
-def test_records_without_a_header_are_read(copy: Copy) -> None:
-    """As gnsq_like wrote them at first."""
-    for path in copy.place.glob("[0-9]*"):
-        path.write_bytes(read(path).content)
-    [confirmation] = copy.place.glob("confirmed-*")
-    confirmation.write_text(json.dumps({"segments": [*range(len(copy.segments))], "failed": []}))
-    assert bodies(copy.part, copy.options) == copy.without()
-    lost = len(copy.segments[1])
-    for how, found in (("cut", "damaged"), ("delete", "gone")):
-        damage(copy.place / "000001", how)
-        with pytest.raises(DataLost, match=rf"000001 is {found}; up to {lost} of its messages are lost"):
-            bodies(copy.part, copy.options)
-        assert bodies(copy.part, replace(copy.options, fail_on_data_loss=False)) == copy.without(1)
