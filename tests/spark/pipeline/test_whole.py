@@ -99,20 +99,15 @@ def end_by_signal(config: Path) -> None:
     assert "Ended by SIGTERM." in output and "Traceback" not in output
 
 
-#: The two places of the writer: in the source's tasks, and behind Spark's plan.
-PLACES = ("", "[transform]\nwhere = 'body.number >= 0'")
-
-
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", ["process", pytest.param("real", marks=pytest.mark.real_nsqd)])
-def test_whatever_ends_the_runs_everything_is_there_once(tmp_path: Path, kind: Kind, place: str) -> None:
+def test_whatever_ends_the_runs_everything_is_there_once(tmp_path: Path, kind: Kind) -> None:
     """Java is killed, a signal comes; spark-submit runs what is left. Below, everything is killed.
 
     Beside it, the tables are maintained, and no reader sees a part of a batch. ``trial`` kills more often.
     """
     with running_nsqd(kind) as nsqd:
         fill([nsqd], 16_000)
-        config = write_config([nsqd], tmp_path, 2_000, more=place)
+        config = write_config([nsqd], tmp_path, 2_000)
         with Beside(config, "parquet") as beside:
             kill_java(config)
             end_by_signal(config)
@@ -125,11 +120,12 @@ def test_whatever_ends_the_runs_everything_is_there_once(tmp_path: Path, kind: K
 def test_killed_workers_and_a_killed_run_into_iceberg_beside_a_reader(tmp_path: Path) -> None:
     """A run goes on when its Python workers are killed while a file is written; then everything is killed.
 
-    Without Spark, and more often, and Delta's too, ``test_committed_table`` kills.
+    Files are written behind Spark's plan here, and by the source's tasks elsewhere. Without Spark, and more often, and
+    Delta's too, ``test_committed_table`` kills.
     """
     with running_nsqd("process") as nsqd:
         fill([nsqd], 10_000)
-        config = write_config([nsqd], tmp_path, 2_000, "iceberg")
+        config = write_config([nsqd], tmp_path, 2_000, "iceberg", more="[transform]\nwhere = 'body.number >= 0'")
         with Beside(config, "iceberg") as beside:
             kill_one(config, random.Random(), Victim.WORKERS, Moment.WRITTEN)
             run_to_its_end(config)
