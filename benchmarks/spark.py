@@ -179,7 +179,7 @@ def _read(pid: int, name: str) -> str:
 
 
 def bare(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
-    from gnsq_like.spark.staging.segments import encode_segment
+    from gnsq_like.spark.staging.records import encode_segment
     from gnsq_like.spark.staging.store import PosixStore
 
     store = PosixStore(Path(directory))

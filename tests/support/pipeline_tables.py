@@ -13,11 +13,10 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from gnsq_like.spark.pipeline.config import LimitOptions, Pipeline
-from gnsq_like.spark.pipeline.counting import as_rows
-from gnsq_like.spark.pipeline.metrics import CLASSES, Group, MinuteMetrics, fold
-from gnsq_like.spark.pipeline.paths import batch_directory, batch_name
+from gnsq_like.spark.pipeline.metrics import CLASSES, Group, MinuteMetrics, as_rows, fold
 from gnsq_like.spark.source.plan import Depth, Queue
 from gnsq_like.spark.staging.offsets import TopicChannel
+from gnsq_like.spark.tables.data_file import batch_directory, batch_name
 from gnsq_like.spark.watch.live_server import LiveServer
 from gnsq_like.spark.watch.run_status import RunStatus
 

@@ -27,8 +27,7 @@ from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.staging.offsets import Offset, Part, Share
-from gnsq_like.spark.staging.records import decode_record
-from gnsq_like.spark.staging.segments import RawMessage
+from gnsq_like.spark.staging.records import RawMessage, decode_record
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of
 from gnsq_like.spark.staging.store import OpenStore, PosixStore, Store, open_store
 

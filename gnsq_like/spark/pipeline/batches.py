@@ -15,18 +15,25 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gnsq_like.spark.pipeline import counting, metrics, paths
+from gnsq_like.spark.pipeline import metrics
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.dead_letters import PublishingLetters
+from gnsq_like.spark.pipeline.destinations import TableWriter, place
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.metrics import Group, MinuteMetrics
 from gnsq_like.spark.pipeline.owners import Owner
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.selecting import data_error
 from gnsq_like.spark.pipeline.source import is_reports
-from gnsq_like.spark.pipeline.table_writer import TableWriter, place
 from gnsq_like.spark.pipeline.writing import Report, Writing, WritingPlan
-from gnsq_like.spark.tables.data_file import DataFile, drop_files, hidden_path, time_of
+from gnsq_like.spark.tables.data_file import (
+    DataFile,
+    batch_directory,
+    batch_name,
+    drop_files,
+    hidden_path,
+    time_of,
+)
 from gnsq_like.spark.tables.parquet_files import FileWriter
 from gnsq_like.spark.tasks import run_in_tasks
 
@@ -161,7 +168,7 @@ class BatchWriter:
         place(self._pipeline.place(what), files, self._directory(seen_at, number))
 
     def _directory(self, seen_at: datetime, number: int) -> str:
-        return paths.batch_directory(seen_at, paths.batch_name(self._query_id, number))
+        return batch_directory(seen_at, batch_name(self._query_id, number))
 
     def _judge(self, groups: Iterable[Group], reports: Iterable[Report]) -> None:
         """Raise PipelineFailed if so many messages are rejected that the schema must be wrong."""
@@ -198,7 +205,7 @@ class BatchWriter:
 
 def _written(table: str, rows: Sequence[MinuteMetrics]) -> DataFile:
     """A file of metrics."""
-    batch = counting.as_rows(rows)
+    batch = metrics.as_rows(rows)
     writer = FileWriter(table, hidden_path(), batch.schema)
     try:
         writer.add(batch)

@@ -1,19 +1,96 @@
-"""The tables of a pipeline that have atomic commits, and the checks before a run writes to them.
-
-None of this needs Spark to run.
-"""
+"""The table of a pipeline: the checks before a run writes to it, and how a batch gets into it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
+
 from gnsq_like.errors import InvalidOption
+from gnsq_like.spark.pipeline import kept_schema
 from gnsq_like.spark.pipeline.config import FORMATS, Pipeline
-from gnsq_like.spark.tables.committed_table import CommittedTable
+from gnsq_like.spark.pipeline.owners import Owner
+from gnsq_like.spark.pipeline.transform import KEPT
+from gnsq_like.spark.tables import data_file
+from gnsq_like.spark.tables.columns import added_in_map
+from gnsq_like.spark.tables.committed_table import CommittedTable, append
+from gnsq_like.spark.tables.data_file import DataFile, TableError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
+
+_TYPES = {"timestamp": TimestampType(), "seen_at": TimestampType(), "attempts": IntegerType()}
+
+
+class TableWriter:
+    """Writes into the table of a pipeline of one table.
+
+    :param body: the type of the column ``body``
+    :param owner: None for tables that take what is written once
+    """
+
+    def __init__(self, pipeline: Pipeline, body: DataType, owner: Owner | None = None) -> None:
+        self._owner = owner
+        self._pipeline = pipeline
+        self._body = body
+        self._place = pipeline.place("data")
+        self._table = table_of(pipeline)
+        #: Whether the table can be written with this schema, and whether it has it beside it.
+        self._is_checked = self._is_schema_kept = False
+
+    def check(self) -> None:
+        """Raise InvalidOption if readers could not read the table with these rows, NotBegun if it is not ours."""
+        if self._is_checked:
+            return
+        check_table(self._pipeline, self._body)
+        if self._table is None:
+            kept_schema.check_kept(self._place, self._body, self._pipeline.schema)
+        if self._owner is not None:
+            self._owner.check(self._place, exists=self._exists())
+        self._is_checked = True
+
+    def _exists(self) -> bool:
+        if self._table is not None:
+            return self._table.columns() is not None
+        return any(name.startswith("date=") for name in data_file.list_names(self._place))
+
+    def write(self, files: Sequence[DataFile], query_id: str, number: int, seen_at: datetime) -> None:
+        """Add a batch, in place of what an earlier attempt has added of it, or not again if it is committed.
+
+        :param query_id: the id of the query, whose batches are numbered
+        """
+        if files:
+            self.check()
+            if self._owner is not None:
+                self._owner.take(self._place, query_id)
+        if self._table is None:
+            if files and not self._is_schema_kept:
+                kept_schema.keep(self._place, self._body)
+                self._is_schema_kept = True
+            place(self._place, files, data_file.batch_directory(seen_at, data_file.batch_name(query_id, number)))
+        elif files:
+            # The columns that readers look for come first: only so many have statistics.
+            columns = [StructField(name, _TYPES.get(name, StringType())) for name in KEPT]
+            schema = StructType([*columns, StructField(kept_schema.BODY, self._body)])
+            append(self._table, schema, files, f"{query_id}/data", number)
+
+
+def place(table: str, files: Sequence[DataFile], directory: str) -> None:
+    """Make hidden files the content of a batch's directory in a table of plain files; raises TableError.
+
+    Not atomic: a reader may see a part of the batch, and a batch that is killed here is repeated.
+    """
+    data_file.check_files(table, files)
+    try:
+        data_file.place(table, directory, files)
+    except OSError as exc:
+        raise TableError(f"{table}/{directory} cannot be written: {exc}") from exc
+
+
+# -- which table it is, and whether it fits ---------------------------------------------------------------
 
 
 def table_of(pipeline: Pipeline) -> CommittedTable | None:
@@ -38,13 +115,10 @@ def check_table(pipeline: Pipeline, body: DataType) -> None:
     columns = table.columns() if table is not None else None
     if columns is None:
         return
-    from gnsq_like.spark.pipeline.kept_schema import BODY, refuse_change
-    from gnsq_like.spark.tables.columns import added_in_map
-
-    if BODY not in columns.names:
+    if kept_schema.BODY not in columns.names:
         raise InvalidOption("data", pipeline.place("data"), "the table there was not made by a pipeline")
-    old, new = columns[BODY].dataType, body
-    refuse_change(old, new, pipeline.place("data"), pipeline.schema, widens=pipeline.format == "iceberg")
+    old, new = columns[kept_schema.BODY].dataType, body
+    kept_schema.refuse_change(old, new, pipeline.place("data"), pipeline.schema, widens=pipeline.format == "iceberg")
     added = added_in_map(old, new) if pipeline.format == "delta" else None
     if added is not None:
         raise InvalidOption(

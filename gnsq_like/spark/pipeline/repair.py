@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun
-from gnsq_like.spark.pipeline.paths import batch_name
 from gnsq_like.spark.staging import damage
 from gnsq_like.spark.staging.offsets import Offset, Offsets, TopicChannel
 from gnsq_like.spark.staging.records import DamagedRecord, End
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of
 from gnsq_like.spark.staging.store import StagingError, open_store
+from gnsq_like.spark.tables.data_file import batch_name
 
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 _SCHEME = "file://"

@@ -21,8 +21,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from gnsq_like.spark.bodies.by_columns import Parser
 from gnsq_like.spark.pipeline.config import Pipeline
-from gnsq_like.spark.pipeline.counting import Counting
-from gnsq_like.spark.pipeline.metrics import Group
+from gnsq_like.spark.pipeline.metrics import Counting, Group
 from gnsq_like.spark.pipeline.transform import BODY, KEPT, Function, applied, made_column
 from gnsq_like.spark.tables.columns import storable
 from gnsq_like.spark.tables.data_file import DataFile, hidden_path, new_path, time_of

@@ -28,7 +28,7 @@ from gnsq_like.spark.source.nsqds import Nsqds
 from gnsq_like.spark.source.parsed import check_columns, rows_of
 from gnsq_like.spark.source.plan import by_log, make_plan
 from gnsq_like.spark.staging.offsets import Offset, Part, TopicChannel
-from gnsq_like.spark.staging.segments import RawMessage, Rows, encode_segment
+from gnsq_like.spark.staging.records import RawMessage, Rows, encode_segment
 from gnsq_like.spark.user_errors import without_traceback
 
 logger = logging.getLogger(__name__)

@@ -48,8 +48,7 @@ from gnsq_like.spark.staging import index
 from gnsq_like.spark.staging.damage import examine
 from gnsq_like.spark.staging.index import Known
 from gnsq_like.spark.staging.offsets import Part
-from gnsq_like.spark.staging.records import DamagedRecord, End
-from gnsq_like.spark.staging.segments import RawMessage, Rows, decode_segment, encode_segment
+from gnsq_like.spark.staging.records import DamagedRecord, End, RawMessage, Rows, decode_segment, encode_segment
 from gnsq_like.spark.staging.staging_log import Confirmed, StagingLog, base_of
 from gnsq_like.spark.staging.store import OpenStore, StagingError, open_store
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gnsq_like.spark.staging.offsets import Part
-from gnsq_like.spark.staging.records import DamagedRecord, End, encode_record
-from gnsq_like.spark.staging.segments import decode_segment, encode_segment
+from gnsq_like.spark.staging.records import DamagedRecord, End, decode_segment, encode_record, encode_segment
 from gnsq_like.spark.staging.staging_log import StagingLog, read_confirmed
 from gnsq_like.spark.staging.store import Fenced
 

@@ -36,8 +36,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gnsq_like.spark.staging.offsets import Part
-from gnsq_like.spark.staging.records import DamagedRecord, encode_record
-from gnsq_like.spark.staging.segments import RawMessage, ids_of
+from gnsq_like.spark.staging.records import DamagedRecord, RawMessage, encode_record, ids_of
 from gnsq_like.spark.staging.staging_log import (
     StagedPart,
     StagingLog,

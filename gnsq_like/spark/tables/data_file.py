@@ -3,8 +3,12 @@
 ::
 
     <table>/date=2026-11-21/hour=13/part-<uuid>.parquet
+    <table>/date=2026-11-21/hour=13/batch=<query>-000042/part-<uuid>.parquet
 
-Directories help people who look at them, and the care of tables; readers go by the table's own log.
+Tables with a log of their own have the first form: directories help people who look at them, and the care of tables. A
+table of plain files has the second: a batch has a directory that belongs to it alone. The query's id is in its name
+because a query with a new checkpoint counts its batches from 0 again. Date and hour are those of ``seen_at``, in UTC:
+when the pipeline received the messages. So an hour that is over never changes, and no message is too late.
 
 :func:`clean` removes those that belong to no table: of killed tasks, of drivers killed before the commit, and those
 that a table has dropped. A file may be there before the commit that adds it. So only files are removed that are older
@@ -29,6 +33,8 @@ from gnsq_like.errors import NSQError
 #: The directories of an hour, and the relative path of a data file.
 _HOUR = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d{1,2})")
 _PATH = re.compile(rf"{_HOUR.pattern}/part-[0-9a-f]{{32}}\.parquet")
+#: How many characters of the query's id are in a batch's name.
+_ID_LENGTH = 12
 
 
 class TableError(NSQError):
@@ -63,6 +69,16 @@ def hour_directory(at: datetime) -> str:
     """The directory of an hour, relative to its table."""
     utc = at.astimezone(UTC)
     return f"date={utc:%Y-%m-%d}/hour={utc.hour}"
+
+
+def batch_name(query_id: str, number: int) -> str:
+    """The name of a batch in tables of plain files."""
+    return f"{query_id.replace('-', '')[:_ID_LENGTH]}-{number:06d}"
+
+
+def batch_directory(seen_at: datetime, batch: str) -> str:
+    """The directory of a batch, relative to its table."""
+    return f"{hour_directory(seen_at)}/batch={batch}"
 
 
 def time_of(us: int) -> datetime:

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.spark.pipeline.counting import Counting, as_rows
 from gnsq_like.spark.pipeline.metrics import (
     CLASSES,
     COLUMNS,
     MOST_ATTEMPTS,
+    Counting,
     Group,
     MinuteMetrics,
+    as_rows,
     fold,
 )
 

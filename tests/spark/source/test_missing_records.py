@@ -15,8 +15,7 @@ pytest.importorskip("pyarrow")
 from gnsq_like.spark.options import SourceOptions
 from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.staging.offsets import Part
-from gnsq_like.spark.staging.records import Record, decode_record
-from gnsq_like.spark.staging.segments import decode_segment
+from gnsq_like.spark.staging.records import Record, decode_record, decode_segment
 from gnsq_like.spark.staging.store import DataLost, Fenced
 from tests.support.daemons import Running, running_nsqd
 from tests.support.spark_engine import PATIENT, Engine, publish, run_killed, source_options

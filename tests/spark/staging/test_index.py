@@ -15,8 +15,7 @@ pytest.importorskip("pyarrow")
 from gnsq_like.spark.staging import index
 from gnsq_like.spark.staging.index import Known
 from gnsq_like.spark.staging.offsets import Part
-from gnsq_like.spark.staging.records import End
-from gnsq_like.spark.staging.segments import RawMessage, encode_segment
+from gnsq_like.spark.staging.records import End, RawMessage, encode_segment
 from gnsq_like.spark.staging.staging_log import Confirmed, StagedPart, StagingLog
 from tests.support.spark_points import ADDRESS, log_in, message
 

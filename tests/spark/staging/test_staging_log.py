@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from gnsq_like.spark.staging.offsets import Offset, Share, TopicChannel
-from gnsq_like.spark.staging.records import End
-from gnsq_like.spark.staging.segments import encode_segment
+from gnsq_like.spark.staging.records import End, encode_segment
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of, owner_of, staged_parts, unfinished_logs
 from gnsq_like.spark.staging.store import Fenced, PosixStore
 from tests.support.spark_points import ADDRESS, log_in, message
