@@ -30,9 +30,11 @@ _SETTLING_POLL = 0.02
 #: How often a run that ends with what it finds asks an nsqd that does not answer, and the seconds between two tries.
 _TRIES, _PAUSE = 3, 0.5
 
-#: Seconds that a request may take, and all requests to a daemon: its stats, and creating a topic and channel.
-_HTTP_TIMEOUT = 2.0
-_ROUND_TIMEOUT = 3 * _HTTP_TIMEOUT
+#: Seconds that a request may take while batches are planned, and before: a daemon that is just busy must not end a
+#: query that begins.
+_HTTP_TIMEOUT, _FIRST_TIMEOUT = 2.0, 30.0
+#: The most requests in one question: its stats, and creating a topic and channel.
+_REQUESTS = 3
 
 
 class Nsqds:
@@ -46,7 +48,7 @@ class Nsqds:
         self._creates = creates
         #: The topic of a query of one, of which alone the nsqds are asked then.
         self._topic = options.named[0].topic if len(options.named) == 1 and not options.topics_pattern else None
-        self._daemons = Daemons(options.nsqd_http_addresses, options.lookupd_http_addresses, {"timeout": _HTTP_TIMEOUT})
+        self._daemons = self._asked_within(_FIRST_TIMEOUT)
         fixed = zip(options.nsqd_tcp_addresses, options.nsqd_http_addresses, strict=True)
         #: The HTTP addresses of the nsqds, by their TCP addresses.
         self._nsqds = {tcp: shown(http) for tcp, http in fixed}
@@ -58,8 +60,14 @@ class Nsqds:
         self.last_depths: dict[Queue, Depth] = {}
         self.away: frozenset[str] = frozenset()
 
+    def _asked_within(self, seconds: float) -> Daemons:
+        options = self._options
+        return Daemons(options.nsqd_http_addresses, options.lookupd_http_addresses, {"timeout": seconds})
+
     def prepare(self) -> None:
         """Create the topics that have a name, and the channels of all, or only see who answers. May switch.
+
+        A daemon may take longer to answer than later on.
 
         :raises NSQError: no daemon answers
         """
@@ -69,7 +77,7 @@ class Nsqds:
                 asked.append(self._daemons.ask_lookupds(partial(_create_channel, of)))
         asked.append(self._look_up())
         question = self._prepare_at if self._creates else NsqdHTTPClient.ping
-        asked.append(self._daemons.ask_nsqds(self._nsqds.values(), question, _ROUND_TIMEOUT))
+        asked.append(self._daemons.ask_nsqds(self._nsqds.values(), question, _REQUESTS * self._daemons.timeout))
         if not self._creates:
             asked.append(self._daemons.ask_lookupds(LookupdClient.ping))
         if not any(each.answers for each in asked):
@@ -78,6 +86,8 @@ class Nsqds:
             )
         for each in asked:
             self._note(each)
+        self._daemons.close()
+        self._daemons = self._asked_within(_HTTP_TIMEOUT)
 
     def doubts(self) -> list[str]:
         """Possible mistakes, as sentences; call it before :meth:`prepare` creates topics. May switch."""
@@ -114,7 +124,7 @@ class Nsqds:
         if self._daemons.lookupd_http_addresses and time.monotonic() - self._looked_up_at > _LOOKUP_INTERVAL:
             self._note(self._look_up())
         nsqds = dict(self._nsqds)
-        found = self._daemons.ask_nsqds(nsqds.values(), self._depths_at, _ROUND_TIMEOUT)
+        found = self._daemons.ask_nsqds(nsqds.values(), self._depths_at, _REQUESTS * self._daemons.timeout)
         self._note(found)
         self.last_depths = {
             Queue(of, address): depth

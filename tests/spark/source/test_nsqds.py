@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gevent
 import pytest
 
 pytest.importorskip("pyarrow")
@@ -12,11 +13,12 @@ from gnsq_like import Connection
 from gnsq_like.cluster.rounds import Unreachable
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.spark.options import SourceOptions, parse_options
-from gnsq_like.spark.source.nsqds import Nsqds
+from gnsq_like.spark.source.nsqds import _HTTP_TIMEOUT, Nsqds
 from gnsq_like.spark.source.plan import Depth, Queue
 from gnsq_like.spark.staging.offsets import TopicChannel
-from tests.support.daemons import running_nsqd, running_nsqlookupd, wait_for
+from tests.support.daemons import Process, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.patient import LookupdClient, NsqdHTTPClient
+from tests.support.processes import stopped
 
 #: Nothing listens there.
 AWAY = "127.0.0.1:1"
@@ -40,6 +42,19 @@ def test_one_that_is_away_is_named_once(caplog: pytest.LogCaptureFixture) -> Non
         assert list(some.depths()) == [Queue(TopicChannel("t", "c"), nsqd.tcp_address)]
     [message] = caplog.messages
     assert AWAY in message and message.endswith("; this daemon is left out until it answers")
+
+
+def test_an_nsqd_that_is_busy_does_not_end_a_query_that_begins() -> None:
+    """To create a topic, nsqd waits for its disk: on a busy machine, longer than a batch would."""
+    with running_nsqd("process") as nsqd:
+        assert isinstance(nsqd, Process) and nsqd.process is not None
+        some = daemons(nsqd.tcp_address, nsqd.http_address)
+        with stopped(nsqd.process.pid):
+            preparing = gevent.spawn(some.prepare)
+            preparing.join(1.5 * _HTTP_TIMEOUT)
+            assert not preparing.dead
+        preparing.get()
+        assert list(some.depths()) == [Queue(TopicChannel("t", "c"), nsqd.tcp_address)]
 
 
 def test_who_was_away_is_known() -> None:
