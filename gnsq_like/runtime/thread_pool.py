@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 import gevent
@@ -63,6 +63,10 @@ class _Call:
         self.returned = False
 
 
+#: The call that this code runs in.
+_this_call: ContextVar[_Call | None] = ContextVar("gnsq_like.call", default=None)
+
+
 class ThreadPool:
     """Calls functions in threads, at most ``width`` at once. Belongs to the hub in which it is made.
 
@@ -75,8 +79,8 @@ class ThreadPool:
         idle = -1 if idle_timeout is None else idle_timeout
         self._owner = native.thread_id()
         self._pool = threadpool.ThreadPool(min(width, _MOST_THREADS), idle_task_timeout=idle)
-        #: The threads with running calls, by their ids; each is added and removed by itself.
-        self._running: dict[int, _Call] = {}
+        #: Running calls; each is added and removed in its thread.
+        self._running: set[_Call | None] = set()
         #: Calls that greenlets wait for.
         self._awaited: set[_Call] = set()
 
@@ -118,18 +122,19 @@ class ThreadPool:
 
     def _call(self, call: _Call, function: Callable[[_A], _R], argument: _A) -> _R | _Raised:
         # In a thread.
-        self._running[native.thread_id()] = call
+        _this_call.set(call)
+        self._running.add(call)
         try:
             return function(argument)
         except BaseException as exc:
             return _Raised(exc)
         finally:
             call.returned = True
-            self._running.pop(native.thread_id(), None)
+            self._running.discard(call)
 
     def about_to_return(self) -> None:
         """The call in this thread is done but for a word in the log: :meth:`close` waits for it. Never switches."""
-        self._running.pop(native.thread_id(), None)
+        self._running.discard(_this_call.get())
 
     def catch_up(self) -> None:
         """Wait until the greenlets of all calls that have returned have gone on. May switch.
