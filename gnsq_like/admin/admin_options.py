@@ -42,7 +42,7 @@ class AdminOptions:
     )
     tls_cert: str = _option("Path of the certificate for HTTPS, as PEM.", "")
     tls_key: str = _option("Path of its key, as PEM.", "")
-    base_path: str = _option("Path below which everything is.", "/")
+    base_path: str = _option("Prefix of all paths.", "/")
     lookupd_http_addresses: tuple[str, ...] = _option("HTTP address of a nsqlookupd; may be given several times.", ())
     nsqd_http_addresses: tuple[str, ...] = _option(
         "HTTP address of an nsqd, instead of nsqlookupds; may be given several times.", ()
@@ -60,10 +60,10 @@ class AdminOptions:
         "User that may change something; may be given several times; default: everybody.", ()
     )
     acl_http_header: str = _option(
-        "Header that names the user, believed from --trusted-proxy only.", "X-Forwarded-User"
+        "Header that names the user, accepted only from --trusted-proxy.", "X-Forwarded-User"
     )
     trusted_proxies: tuple[str, ...] = _option(
-        "Address or network whose acl-http-header is believed, or unix; may be given several times.",
+        "Address or network whose acl-http-header is accepted, or unix; may be given several times.",
         ("127.0.0.0/8", "::1", UNIX),
     )
     allowed_hosts: tuple[str, ...] = _option(
@@ -86,7 +86,7 @@ class AdminOptions:
     http_client_tls_cert: str = _option("Path of the client certificate for them, as PEM.", "")
     http_client_tls_key: str = _option("Path of its key, as PEM.", "")
 
-    nsqd_tls_v1: bool = _option("Use TLS to nsqds for looking at messages.", False)
+    nsqd_tls_v1: bool = _option("Use TLS to nsqds when reading messages.", False)
     nsqd_tls_insecure_skip_verify: bool = _option("Do not verify nsqds' certificates there.", False)
     nsqd_tls_root_ca_file: str = _option("Path of the CAs of nsqds' certificates there, as PEM.", "")
     nsqd_tls_cert: str = _option("Path of the client certificate there, as PEM.", "")
@@ -108,7 +108,7 @@ class AdminOptions:
         (".dead", "_dead", "-dead", ".dlq", "_dlq", "-dlq"),
     )
 
-    log_level: str = _option("Least level to log: debug, info, warn, error or fatal.", "info")
+    log_level: str = _option("Lowest level to log: debug, info, warn, error or fatal.", "info")
     log_prefix: str = _option("Beginning of each line of the log.", "[nsqadmin] ")
 
     def __post_init__(self) -> None:

@@ -69,7 +69,7 @@ def _reads(function: Function) -> Function:
     return asks_cluster(connects(command))
 
 
-_MOST = option("-n", "--count", type=Integer(1), default=100, help="Letters to read at most.")
+_MOST = option("-n", "--count", type=Integer(1), default=100, help="Most letters to read.")
 _IDS = click.argument("ids", nargs=-1, metavar="[ID]...")
 
 
@@ -121,7 +121,7 @@ def show_letters(topic: str, ids: tuple[str, ...], as_json: bool, **arguments: A
 @TOPIC
 @_IDS
 @switch("--all", "everything", help="All letters.")
-@option("--to", "destination", metavar="TOPIC", help="Publish to this topic, instead of the one they came from.")
+@option("--to", "destination", metavar="TOPIC", help="Topic to publish to, instead of the original one.")
 @_reads
 def replay_letters(topic: str, destination: str | None, **arguments: Any) -> None:
     """Publish dead letters again, to the topics that they came from.

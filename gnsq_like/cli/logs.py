@@ -55,6 +55,6 @@ def logs(name: str) -> Callable[[Function], Function]:
             command
         )
         levels = click.Choice(["debug", "info", "warn", "error", "fatal"], case_sensitive=False)
-        return option("--log-level", type=levels, default="info", help="Least level to log.")(command)
+        return option("--log-level", type=levels, default="info", help="Lowest level to log.")(command)
 
     return add

@@ -39,14 +39,14 @@ def _delimiter(ctx: click.Context, param: click.Parameter, text: str) -> bytes:
     "--delimiter",
     default="\\n",
     callback=_delimiter,
-    help="What separates records: any text, with escapes such as \\t and \\0.",
+    help="Separator of records: any text, with escapes such as \\t and \\0.",
 )
-@option("--rate", type=Number(0), default=0.0, help="Messages a second; 0: as many as possible.")
+@option("--rate", type=Number(0), default=0.0, help="Most messages a second; 0: no limit.")
 @option(
     "--to",
     type=click.Choice(["all", "one"]),
     default="all",
-    help="Publish each message to all nsqds that are given, or to one of them in turn.",
+    help="Publish each message to all given nsqds, or to one of them in turn.",
 )
 @option("--defer", type=Duration(), help="Time until nsqd delivers the messages.")
 @switch("-q", "--quiet", help="Show no progress.")

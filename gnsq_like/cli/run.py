@@ -51,13 +51,13 @@ def _option(flag: Flag) -> Decorator:
     "--app-dir",
     type=click.Path(exists=True, file_okay=False),
     default=".",
-    help="Directory in which modules are looked for first.",
+    help="Directory in which modules are searched for first.",
 )
 @switch("--patch", help="Monkey-patch the processes with gevent before anything else is imported.")
-@switch("--check", help="List what would run, and end.")
+@switch("--check", help="List the Readers, and exit.")
 @switch("--json", "as_json", help="With --check: as JSON.")
 @_supervision
-@option("--log-level", type=click.Choice(LEVELS), default="info", help="Least level to log.")
+@option("--log-level", type=click.Choice(LEVELS), default="info", help="Lowest level to log.")
 def run(
     targets: tuple[str, ...], app_dir: str, patch: bool, check: bool, as_json: bool, verbose: bool, **options: Any
 ) -> None:

@@ -66,19 +66,19 @@ def _names(template: str) -> set[str]:
 @click.command("tail", cls=ToolCommand)
 @topics
 @channel(None)
-@option("-n", "--count", type=Integer(0), default=0, help="Messages to show in all; 0: no limit.")
+@option("-n", "--count", type=Integer(0), default=0, help="Messages to show in total; 0: no limit.")
 @option(
     "--format",
     "template",
     metavar="TEXT",
     callback=_template,
-    help='Show each message so, with \\t and other escapes: "{topic} {timestamp:%H:%M:%S} {attempts} {body}". '
+    help='Format of a message, with \\t and other escapes: "{topic} {timestamp:%H:%M:%S} {attempts} {body}". '
     f"Fields: {', '.join(FIELDS)}.",
 )
 @switch("--json", "as_json", help="Show each message as a JSON object with its metadata.")
 @option("--grep", "matching", type=Regex(of_bytes=True), help="Show only messages whose body has a match.")
 @switch("--print-topic", help="Show the topic before each message.")
-@switch("--create", help="Subscribe also where this makes a topic, or a channel that takes the whole backlog.")
+@switch("--create", help="Subscribe even if this creates a topic, or a channel that takes the whole backlog.")
 @address_option("nsqd_http_addresses", "HTTP address of an nsqd, if its port is not the next one", short=False)
 @consumes
 def tail(

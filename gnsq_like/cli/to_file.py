@@ -21,13 +21,19 @@ if TYPE_CHECKING:
 @click.command("to-file", cls=ToolCommand)
 @topics
 @option("--topic-pattern", type=Regex(), help="Write only topics with a match.")
-@option("--topic-refresh", type=Duration(above_zero=True), default="1m", help="Time between two looks for new topics.")
+@option("--topic-refresh", type=Duration(above_zero=True), default="1m", help="Time between two polls for new topics.")
 @channel("nsq_to_file")
 @option("--output-dir", default="/tmp", help="Directory of files, or URL of a store such as s3://bucket/prefix.")
 @option("--work-dir", default="", help="Directory of files in progress; default: --output-dir.")
-@option("--filename-format", default="<TOPIC>.<HOST><REV>.<DATETIME>.log", help="Name; <PID> may be in it, and /.")
-@option("--datetime-format", default="%Y-%m-%d_%H", help="<DATETIME>, as for strftime; a new file for each.")
-@option("--host-identifier", default="", help="<HOST>; may have <SHORT_HOST> and <HOSTNAME> in it.")
+@option(
+    "--filename-format", default="<TOPIC>.<HOST><REV>.<DATETIME>.log", help="Name of a file; may contain <PID> and /."
+)
+@option(
+    "--datetime-format",
+    default="%Y-%m-%d_%H",
+    help="Format of <DATETIME>, as for strftime; a new file when it changes.",
+)
+@option("--host-identifier", default="", help="Value of <HOST>; may contain <SHORT_HOST> and <HOSTNAME>.")
 @switch("--gzip", help="Compress with gzip.")
 @option("--gzip-level", type=Integer(1, 9), default=6, help="1 (fast) to 9 (small).")
 @switch("--zstd", help="Compress with zstd.")

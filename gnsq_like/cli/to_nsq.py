@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     listed=True,
     help="nsqd to publish to; may be repeated.",
 )
-@option("--destination-topic", help="Publish to this topic; default: the one that was read.")
+@option("--destination-topic", help="Topic to publish to; default: the source topic.")
 @option("--mode", type=click.Choice(MODES), default="hostpool", help="How a destination is chosen for each message.")
 @option("--require-json-field", default="", metavar="NAME", help="Pass on only JSON objects with this field.")
-@option("--require-json-value", default="", metavar="VALUE", help="Pass on only those in which it has this value.")
+@option("--require-json-value", default="", metavar="VALUE", help="Pass on only objects in which it has this value.")
 @option(
     "--whitelist-json-field",
     "kept_fields",
     metavar="NAME",
     multiple=True,
-    help="Pass on this field of JSON objects, and no other that is not named; may be repeated.",
+    help="Pass on only this field of JSON objects; may be repeated.",
 )
 @option("--status-every", type=Integer(0), default=250, help="Messages between two lines of status; 0: none.")
 @logs("to-nsq")

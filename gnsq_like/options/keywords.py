@@ -159,7 +159,7 @@ class ReaderOptionsDict(DiscoveryOptionsDict, total=False):
     max_backoff_duration: float
     #: Unit of the backoff strategies, in seconds.
     backoff_multiplier: float
-    #: "exponential", "full_jitter", or a callable that returns seconds for a level (1, 2, ...).
+    #: "exponential", "full_jitter", or a callable that returns seconds for a level, 1 and above.
     backoff_strategy: Literal["exponential", "full_jitter"] | Callable[[int], float]
     #: Longest delay before redialling an nsqd, in seconds.
     max_redial_delay: float

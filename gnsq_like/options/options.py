@@ -513,7 +513,7 @@ class ReaderOptions(DiscoveryOptions):
     )
     backoff_multiplier: float = _option("Unit of the backoff strategies, in seconds.", 1.0, above=0)
     backoff_strategy: str | Callable[[int], float] = _option(
-        '"exponential", "full_jitter", or a callable that returns seconds for a level (1, 2, ...).',
+        '"exponential", "full_jitter", or a callable that returns seconds for a level, 1 and above.',
         "exponential",
         kind=str,
         choices=("exponential", "full_jitter"),

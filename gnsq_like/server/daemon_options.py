@@ -166,7 +166,7 @@ class NsqdOptions:
         (),
     )
     e2e_processing_latency_window_time: float = _option("Window over which the percentiles are computed.", 600.0)
-    log_level: str = _option("Least level to log: debug, info, warn, error or fatal.", "info")
+    log_level: str = _option("Lowest level to log: debug, info, warn, error or fatal.", "info")
     log_prefix: str = _option("Beginning of each line of the log.", "[nsqd] ")
     enable_experiment: tuple[str, ...] = _option(
         "topology-aware-consumption: a message goes to a consumer in topology_zone if one is ready, else to one in "
@@ -241,7 +241,7 @@ class NsqlookupdOptions:
     broadcast_address: str = _option("Address that clients are told to use; default: the one listened on.", "")
     inactive_producer_timeout: float = _option("Time without a ping after which an nsqd is left out of answers.", 300.0)
     tombstone_lifetime: float = _option("Time for which a tombstone hides a topic's nsqd.", 45.0)
-    log_level: str = _option("Least level to log: debug, info, warn, error or fatal.", "info")
+    log_level: str = _option("Lowest level to log: debug, info, warn, error or fatal.", "info")
     log_prefix: str = _option("Beginning of each line of the log.", "[nsqlookupd] ")
 
     def __post_init__(self) -> None:

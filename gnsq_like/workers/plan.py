@@ -68,7 +68,7 @@ class Plan:
     #: Whether errors are logged with their traceback.
     verbose: bool = False
 
-    processes: int = _flag(1, "Run the readers in so many processes.", "N", 1)
+    processes: int = _flag(1, "Number of processes.", "N", 1)
     stop_timeout: float = _flag(30.0, "For running handlers when a process is stopped.", "SECONDS", 0)
     handler_timeout: float = _flag(
         0.0,
@@ -78,14 +78,14 @@ class Plan:
     )
     heartbeat_timeout: float = _flag(
         0.0,
-        "Replace a process whose hub is blocked for so long. Default: 5 more than --handler-timeout, or "
+        "Replace a process whose hub is blocked for this time. Default: 5 s more than --handler-timeout, or "
         f"{DEFAULT_HEARTBEAT_TIMEOUT:g}.",
         "SECONDS",
         0,
     )
-    max_messages: int = _flag(0, "Replace a process after so many messages.", "N", 0)
-    max_memory: str = _flag("", "Replace a process that uses more memory, as 300M.", "SIZE")
-    health: str = _flag("", "Serve /healthz and /metrics of all processes there.", "HOST:PORT")
+    max_messages: int = _flag(0, "Replace a process after this number of messages.", "N", 0)
+    max_memory: str = _flag("", "Replace a process that uses more memory than this, such as 300M.", "SIZE")
+    health: str = _flag("", "Address on which to serve /healthz and /metrics of all processes.", "HOST:PORT")
     log_json: bool = _flag(False, "Log JSON, one object a line.")
 
     def __post_init__(self) -> None:

@@ -211,6 +211,11 @@ def test_every_option_of_the_client_has_a_flag_and_a_description() -> None:
     assert max(map(len, done.output.splitlines())) <= 80
 
 
+def test_the_help_of_a_client_flag_is_whole_without_its_part_about_python() -> None:
+    texts = [flag.help or "" for flag in all_flags()]
+    assert [text for text in texts if text.count("(") != text.count(")") or not text.endswith(".")] == []
+
+
 def test_help_is_short_and_fits() -> None:
     done = run("--help")
     assert done.exit_code == 0
