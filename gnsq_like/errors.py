@@ -64,7 +64,7 @@ __all__ = [
     "is_incurable",
 ]
 
-#: What an error of nsqd says about the publish that it answers:
+#: The meaning of an error of nsqd for the publish that it answers:
 #: "refused": invalid or not permitted, so a retry would be refused again; "not taken": nsqd does not have it, for a
 #: reason that may pass, so it is tried again; "unknown": nsqd may have a part of it.
 PublishVerdict = Literal["refused", "not taken", "unknown"]
@@ -73,7 +73,7 @@ PublishVerdict = Literal["refused", "not taken", "unknown"]
 class ErrorCode(NamedTuple):
     """The meaning of one of nsqd's error codes."""
 
-    #: What it says about a publish, unless its text matches one of ``texts``.
+    #: Its meaning for a publish, unless its text matches one of ``texts``.
     publish: PublishVerdict = "refused"
     #: Regular expressions for the beginning of nsqd's text, with another meaning for a publish.
     texts: tuple[tuple[str, PublishVerdict], ...] = ()
@@ -291,7 +291,7 @@ class NsqdError(NSQError):
 
     @property
     def publish_verdict(self) -> PublishVerdict:
-        """What it says about a publish that it answers."""
+        """Its meaning for a publish that it answers."""
         known = ERROR_CODES.get(self.code, ErrorCode())
         matching = (verdict for text, verdict in known.texts if re.match(text, self.detail))
         return next(matching, known.publish)

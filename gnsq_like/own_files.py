@@ -19,9 +19,9 @@ from contextlib import contextmanager, suppress
 from gnsq_like.durable_file import sync_directory
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-#: What an open that follows no link reports for one: Linux's, and FreeBSD's.
+#: The error of an open that follows no link, for a link: Linux's, and FreeBSD's.
 _LINK = (errno.ELOOP, errno.EMLINK)
-#: What it reports for a pipe that nobody reads, for a socket, and for a directory.
+#: Its error for a pipe without a reader, for a socket, and for a directory.
 _NO_FILE = (errno.ENXIO, errno.EOPNOTSUPP, errno.EISDIR)
 #: Of a directory of ours alone.
 _PRIVATE = 0o700

@@ -104,7 +104,7 @@ class Daemons:
         return Round({node.address: node for node in in_order(nodes)}, found.failures)
 
     def lookup(self, topic: str, timeout: float | None = None) -> Found:
-        """What nsqlookupds know of a topic.
+        """The nsqlookupds' knowledge of a topic.
 
         :raises NotFound: those that answer do not know it
         :raises Unreachable: none of them answers

@@ -256,7 +256,7 @@ _WORDS: tuple[tuple[type[BaseException], Callable[[Any], str]], ...] = (
 
 
 def _reason(exc: BaseException, request: Request) -> str:
-    """What happened, from the innermost exception of the network, below those of requests and urllib3."""
+    """The reason in words, from the innermost exception of the network, below those of requests and urllib3."""
     if isinstance(exc, requests.ConnectTimeout) and request.deadline > time.monotonic():
         return f"no connection within {request.connect_timeout:g} s"
     inner: BaseException | None = exc

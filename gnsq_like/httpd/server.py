@@ -33,8 +33,8 @@ from gnsq_like.httpd.listen import Acceptor
 
 #: A response's body up to this size leaves in one write with its head.
 _JOINED_BYTES = 16 * 1024
-#: What is read of a client's input after the last response, which the client loses if its input meets a closed
-#: socket; and for how many seconds at most.
+#: Bytes of a client's input that are read after the last response, which the client would lose if its input met a
+#: closed socket; and the seconds for that.
 _LINGER_BYTES = 1 << 20
 _LINGER = 0.5
 #: Seconds between two looks at clients that owe something.

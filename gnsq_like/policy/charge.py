@@ -69,7 +69,7 @@ class RoundTrip:
 
 
 class Charge:
-    """What one connection costs.
+    """The cost of one connection.
 
     :param round_trip: seconds, as measured when it was made
     :param max_rdy: nsqd's max_rdy_count for it

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from gnsq_like.policy.charge import FOREVER, NEVER, Charge
 from gnsq_like.policy.level import Level
 
-#: What a connection is called.
+#: The key of a connection.
 K = TypeVar("K", bound=Hashable)
 
 #: Seconds for which a connection that has filled its share needs twice as much.

@@ -75,7 +75,7 @@ APART = 0.000033
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What may be set; in seconds."""
+    """Settings; in seconds."""
 
     #: The longest slice.
     low_rdy_timeout: float = 1.0
@@ -507,7 +507,7 @@ def spread(amount: int, lines: Sequence[Line[K]], tests: Collection[Line[K]], sh
     """Shares of ``amount``: first what each needs, or at least 1; the rest level among topics, and in each of these.
 
     :param tests: those that get no more than 1
-    :param shift: who gets the remainder
+    :param shift: the index at which the remainder is dealt out
     """
     topics: dict[Hashable, list[Line[K]]] = {}
     for line in lines:

@@ -102,7 +102,7 @@ class HubHandle:
         owner.register(self, HubHandle.forked)
         #: Functions that :meth:`end` calls at last; they may switch.
         self.before_end: list[Callable[[], object]] = []
-        #: What callers of :meth:`wait` in other threads wait for.
+        #: The waits of callers of :meth:`wait` in other threads.
         self._outside: set[PendingReply] = set()
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         #: Of calls of run() that have not returned; in this thread only.

@@ -44,7 +44,7 @@ _LAST_TIMEOUT = 1.0
 
 
 class _Duties(NamedTuple):
-    """What :func:`register` was given."""
+    """The arguments of :func:`register`."""
 
     forked: Callable[[Any, bool], object]
     thread: int

@@ -17,7 +17,7 @@ The way of a batch, from nsqd into the table of a pipeline::
     Spark                        notes in its checkpoint that the batch is done
     driver     source.driver     with the next batch: removes this one from the stage
 
-Whoever is killed at whichever point: Spark repeats a batch that it has not noted as done, from the same plan.
+Whichever process is killed, at any point: Spark repeats a batch that it has not noted as done, from the same plan.
 """
 
 from __future__ import annotations

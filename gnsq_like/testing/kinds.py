@@ -218,7 +218,7 @@ class Process(Daemon):
 
     @property
     def log(self) -> str:
-        """What it has logged since its last start."""
+        """Its log since the last start."""
         return "" if self.process is None else self.process.log
 
     def start(self) -> None:

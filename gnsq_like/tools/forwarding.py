@@ -104,7 +104,7 @@ class Status:
     """Counts requests, and logs a line for every so many.
 
     :param every: requests between two lines; 0 for no lines
-    :param label: what the requests are to
+    :param label: the destination, for the log
     """
 
     def __init__(self, every: int, label: str) -> None:

@@ -62,7 +62,7 @@ class Progress:
 
 
 def read_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
-    """What can be read from a file, pipe or terminal, until its end or until ``stop`` is set. May switch."""
+    """Read from a file, pipe or terminal, until its end or until ``stop`` is set. May switch."""
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         while not stop.is_set() and (data := os.read(descriptor, _CHUNK_BYTES)):
             yield data

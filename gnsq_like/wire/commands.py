@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from gnsq_like.errors import InvalidBody
 from gnsq_like.wire.names import encode_channel, encode_topic
 
-#: What a client of nsqd sends first.
+#: The first bytes of a client of nsqd.
 MAGIC_V2 = b"  V2"
-#: What nsqd sends first to nsqlookupd.
+#: The first bytes of nsqd to nsqlookupd.
 MAGIC_V1 = b"  V1"
 
 NOP = b"NOP\n"

@@ -63,7 +63,7 @@ class Pages:
 
     def __init__(self, address: str, directory: str = "") -> None:
         where = parse_address(address, to_listen=True)
-        #: What the pages show; replaced as a whole.
+        #: The status that the pages show; replaced as a whole.
         self.status: Mapping[str, Any] = {"status": "failing", "wanted": 0, "restarts": {}, "workers": []}
         self._made = None
         #: Whether there is a page /metrics.

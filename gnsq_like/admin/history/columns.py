@@ -18,7 +18,7 @@ FINE_SECONDS, FINE_COUNT = 10.0, 360
 COARSE_SECONDS, COARSE_COUNT = 60.0, 1440
 _FINE_IN_COARSE = round(COARSE_SECONDS / FINE_SECONDS)
 
-#: What is kept of each series.
+#: The figures of each series.
 METRICS = ("depth", "in_flight", "rate", "requeued", "timed_out")
 
 #: A topic's name, or a topic's and a channel's; () is the whole cluster.

@@ -122,7 +122,7 @@ class Overview:
 
 @dataclass(slots=True)
 class NodeStats:
-    """What one node reported."""
+    """One node's report."""
 
     topics: list[TopicFigures]
     health: str

@@ -126,7 +126,7 @@ _OF_CHANNELS = (
 class ClusterCollector:
     """The metrics of one overview, for prometheus-client.
 
-    :param alerts: what is wrong
+    :param alerts: the present alerts
     """
 
     def __init__(self, overview: Overview, alerts: Iterable[Alert]) -> None:

@@ -57,7 +57,7 @@ class NsqdClient(Connection):
         self.state = INIT
         #: Its subscription, after SUB.
         self.consumer: Consumer | None = None
-        #: What it has been granted, after AUTH.
+        #: Its permissions, after AUTH.
         self.access: Access | None = None
         #: Messages published, by topic.
         self.publish_counts: dict[str, int] = {}

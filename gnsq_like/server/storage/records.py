@@ -248,7 +248,7 @@ class RecordReader:
         return [stop for stop in stops if stop <= end]
 
     def _header(self, at: int) -> _Header | None:
-        """What may be a header there; None if the file ends before, or cannot be read there."""
+        """A possible header there; None if the file ends before, or cannot be read there."""
         data = self._read(at, HEADER_BYTES)
         if len(data) < HEADER_BYTES:
             return None

@@ -128,7 +128,8 @@ class Pipeline:
     table_by_topic: bool = False
     #: The fields of the JSON objects, as Spark's DDL; "" to keep the bodies as they are.
     schema: str = ""
-    #: What is done to each message between its parsing and the table: "select", "where", "function" (``transform``).
+    #: The transformation of each message between its parsing and the table: "select", "where", "function"
+    #: (``transform``).
     transform: Mapping[str, Any] = field(default_factory=dict)
     #: Options of the sink for rejected messages; if empty, these are only kept in ``rejected``.
     dead_letters: Mapping[str, str] = field(default_factory=dict)

@@ -39,7 +39,7 @@ _SCHEME = "file://"
 class TableProblem(NamedTuple):
     """Something that is damaged."""
 
-    #: What it is, and what the repair means, as a sentence.
+    #: The damage and the effect of the repair, as a sentence.
     text: str
     #: Repairs it; None if that is not possible.
     mend: Callable[[], object] | None
@@ -98,7 +98,7 @@ class _Checkpoint:
         return found
 
     def problems(self) -> Iterator[TableProblem]:
-        """What is damaged."""
+        """The damaged files."""
         if self.last < 0:
             return
         yield from self._metadata()

@@ -56,7 +56,7 @@ class Nsqds:
         self._looked_up_at = float("-inf")
         #: The daemons whose last request failed, so that each failure is logged once.
         self._failing: set[str] = set()
-        #: What :meth:`depths` found last, and the nsqds that did not answer.
+        #: The last result of :meth:`depths`, and the nsqds that did not answer.
         self.last_depths: dict[Queue, Depth] = {}
         self.away: frozenset[str] = frozenset()
 

@@ -76,7 +76,7 @@ class FileWriter:
         if self._is_whole:
             return
         for step in (self._writer.close, self._stream.close, partial(self._system.delete_file, self._place)):
-            # What a full disk stopped cannot be closed either, and that error would hide the first one.
+            # After a write to a full disk has failed, closing fails, too, and that error would hide the first one.
             with suppress(OSError, pa.ArrowException):
                 step()
 

@@ -51,7 +51,7 @@ class _Nsqds:
         self._away: dict[str, float] = {}
 
     def take(self, depths: Mapping[Queue, Depth], away: Collection[str], now: float) -> None:
-        """What was seen now (``RunStatus.look``)."""
+        """The result of ``RunStatus.look``."""
         self._depths = depths
         self._away = {address: self._away.get(address, now) for address in sorted(away)}
 
@@ -138,7 +138,7 @@ class _Lag:
 
 
 class _Figures:
-    """What was written: in all, by topic, and lately.
+    """Written messages: in total, by topic, and lately.
 
     :param window: the seconds of what is said of the last minutes
     """
@@ -227,7 +227,7 @@ class _Figures:
 
 
 class RunStatus:
-    """What is known of a run.
+    """The known state of a run.
 
     :param title: the pipeline's name
     :param named: its topics, as far as they have names
@@ -253,7 +253,7 @@ class RunStatus:
         self._figures = _Figures(limits.window, now)
         self._behind = _Lag(now)
         self._nsqds = _Nsqds(named)
-        #: What is wrong, by name and topic, and since when.
+        #: Problems by name and topic, with their beginnings.
         self._problems: dict[tuple[str, str], tuple[Problem, float]] = {}
         #: The status, for JSON. Replaced as a whole.
         self.current: Mapping[str, Any] = {}

@@ -5,7 +5,7 @@ files that this one did not close (``leftovers``). A process holds a shared lock
 taken for leftovers. A file's name, and those of directories created for it, are on disk before the first sync returns.
 
 A file that was renamed or removed, by logrotate for example, is noticed at the next sync, and another one is opened.
-What was not synced before it was removed is written again.
+Messages that were not synced before the file was removed are written again.
 
 No link is followed below the directory of files, and where others may write, a file that may be theirs is refused
 (``own_files``): the default directory is /tmp.

@@ -1,4 +1,4 @@
-"""What changed in the cluster, what is wrong with it, and who did what."""
+"""Changes in the cluster, alerts, and actions of users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page is made of: its route, the request for it, and the template that it becomes.
+"""The parts of a page: its route, the request for it, and its template.
 
 Each file beside this one is a page, and has its ``ROUTE``; ``act.py`` has that of the buttons on all of them.
 """

@@ -76,7 +76,7 @@ class Store(Protocol):
         """This row, which is claimed, was refused; the reason is for people."""
 
     def lag(self) -> Lag:
-        """What waits."""
+        """The waiting messages."""
 
     def prune(self, limit: int) -> int:
         """Delete some rows that were published long ago, and return how many."""
@@ -121,7 +121,7 @@ class Relay:
         #: The refused messages by topic and key, or by id.
         self._refused: dict[tuple[str, str] | int, _Refused] = {}
         self._measure_at = self._prune_at = 0.0
-        #: What :meth:`stats` reports; replaced, never changed, except for the counts.
+        #: The report of :meth:`stats`; replaced, never changed, except for the counts.
         self._lag = Lag(0, 0.0)
         self._problem: str | None = None
         self._published = 0
