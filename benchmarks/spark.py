@@ -308,7 +308,7 @@ def pipeline(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[
 
 
 def receive(arguments: argparse.Namespace, nsqd: Nsqd, directory: str) -> dict[str, Any]:
-    from gnsq_like.spark.options import SourceOptions, parse_options
+    from gnsq_like.spark.format_options import SourceOptions, parse_options
     from gnsq_like.spark.source.driver import Driver
     from gnsq_like.spark.source.executor import read_part
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegralType, StringType, St
 
 from gnsq_like import Producer
 from gnsq_like.errors import InvalidBody, InvalidOption, NotSent, NSQError, OutcomeUnknown, PublishError, UsageError
-from gnsq_like.spark.options import (
+from gnsq_like.spark.format_options import (
     addresses,
     connection_options,
     duration_from,

@@ -87,7 +87,7 @@ def test_every_option_is_in_the_reference(kind: type) -> None:
 def test_every_option_of_the_admin_and_of_spark_is_in_the_reference() -> None:
     for module, name in (
         ("admin.admin_options", "AdminOptions"),
-        ("spark.options", "SourceOptions"),
+        ("spark.format_options", "SourceOptions"),
         ("spark.sink", "SinkOptions"),
     ):
         if module.startswith("spark"):

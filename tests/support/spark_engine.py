@@ -27,7 +27,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from gnsq_like.spark.options import SourceOptions, parse_options
+from gnsq_like.spark.format_options import SourceOptions, parse_options
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
 from tests.support.daemons import wait_for

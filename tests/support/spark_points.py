@@ -23,7 +23,7 @@ import gevent
 import pyarrow as pa
 
 from gnsq_like import Connection
-from gnsq_like.spark.options import SourceOptions
+from gnsq_like.spark.format_options import SourceOptions
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.staging.offsets import Offset, Part, Share

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gnsq_like.errors import InvalidOption, NSQError, did_you_mean
-from gnsq_like.spark.options import SourceOptions
+from gnsq_like.spark.format_options import SourceOptions
 from gnsq_like.spark.pipeline.transform import check_given
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.wire.names import encode_topic

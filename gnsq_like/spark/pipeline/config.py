@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
-from gnsq_like.spark.options import SourceOptions, duration, duration_from, number, option, parse_options, size
+from gnsq_like.spark.format_options import SourceOptions, duration, duration_from, number, option, parse_options, size
 from gnsq_like.spark.pipeline.by_topic import OF_FORMAT, check_topics, of_one, options_of, place_of, with_topics
 from gnsq_like.spark.pipeline.transform import KEPT, check_given
 from gnsq_like.spark.sink import SinkOptions

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnsq_like.errors import InvalidOption, NSQError
 from gnsq_like.spark import register
-from gnsq_like.spark.options import ddl_of, parse_options
+from gnsq_like.spark.format_options import ddl_of, parse_options
 from gnsq_like.spark.pipeline.by_topic import options_of
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from gnsq_like.errors import NSQError
-from gnsq_like.spark.options import SourceOptions, parse_options
+from gnsq_like.spark.format_options import SourceOptions, parse_options
 from gnsq_like.spark.pipeline.transform import BODY, KEPT
 from gnsq_like.spark.pipeline.writing import Writing, WritingPlan
 from gnsq_like.spark.source.data_source import NsqDataSource

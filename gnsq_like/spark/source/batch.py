@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from gnsq_like import Connection
 from gnsq_like.errors import NSQError
-from gnsq_like.spark.options import SourceOptions, parse_options
+from gnsq_like.spark.format_options import SourceOptions, parse_options
 from gnsq_like.spark.source.executor import MessageBuffer
 from gnsq_like.spark.source.nsqds import Nsqds
 from gnsq_like.spark.source.parsed import check_columns, rows_of

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NsqDataSource(DataSource):
-    """NSQ for Spark. The options are defined in ``options`` and documented in docs/spark.rst."""
+    """NSQ for Spark. The options are defined in ``format_options`` and documented in docs/spark.rst."""
 
     @classmethod
     def name(cls) -> str:
@@ -44,7 +44,7 @@ class NsqDataSource(DataSource):
     @without_traceback()
     def schema(self) -> str:
         """The columns of a read, as Spark's DDL."""
-        from gnsq_like.spark.options import SourceOptions, ddl_of, parse_options
+        from gnsq_like.spark.format_options import SourceOptions, ddl_of, parse_options
 
         return ddl_of(parse_options(SourceOptions, self.options))
 

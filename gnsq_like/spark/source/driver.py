@@ -28,7 +28,7 @@ from typing import Any
 import gevent
 
 from gnsq_like.errors import NSQError
-from gnsq_like.spark.options import SourceOptions
+from gnsq_like.spark.format_options import SourceOptions
 from gnsq_like.spark.source.nsqds import Nsqds
 from gnsq_like.spark.source.plan import Depth, Outstanding, Queue, by_log, limit_parts, make_plan
 from gnsq_like.spark.source.query_log import QueryLog, lost

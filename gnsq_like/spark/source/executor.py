@@ -42,7 +42,7 @@ from gevent.event import Event
 
 from gnsq_like import Connection, NsqdHTTPClient
 from gnsq_like.errors import NsqdError, NSQError, is_incurable
-from gnsq_like.spark.options import SourceOptions
+from gnsq_like.spark.format_options import SourceOptions
 from gnsq_like.spark.source.query_log import lost
 from gnsq_like.spark.staging import index
 from gnsq_like.spark.staging.damage import examine

@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.bodies.by_columns import Parser
 from gnsq_like.spark.bodies.judge import RULES
-from gnsq_like.spark.options import SourceOptions, check_schema
+from gnsq_like.spark.format_options import SourceOptions, check_schema
 from gnsq_like.spark.staging.offsets import Part
 
 _KINDS = {kind for rule in RULES for kind in rule.kinds}

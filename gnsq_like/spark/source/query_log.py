@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gnsq_like.spark.options import SourceOptions
+from gnsq_like.spark.format_options import SourceOptions
 from gnsq_like.spark.staging import index
 from gnsq_like.spark.staging.offsets import Offset, Part, Share, TopicChannel
 from gnsq_like.spark.staging.records import DamagedRecord

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from gnsq_like.errors import InvalidOption, NSQError
-from gnsq_like.spark.options import SourceOptions, parse_options
+from gnsq_like.spark.format_options import SourceOptions, parse_options
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.source.parsed import check_columns, rows_of

@@ -14,7 +14,7 @@ from tests.support.pages import DOCS, blocks, page, section
 pytest.importorskip("pyspark")
 
 from gnsq_like.cli.pipeline import pipeline as command
-from gnsq_like.spark.options import duration
+from gnsq_like.spark.format_options import duration
 from gnsq_like.spark.pipeline import Pipeline, load_pipeline
 from gnsq_like.spark.pipeline.batches import LEAST_TO_JUDGE
 from gnsq_like.spark.pipeline.metrics import COLUMNS, GROWTH, MOST_ATTEMPTS

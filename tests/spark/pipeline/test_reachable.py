@@ -7,7 +7,7 @@ from gevent import socket
 
 pytest.importorskip("pyspark")
 
-from gnsq_like.spark.options import parse_options
+from gnsq_like.spark.format_options import parse_options
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.reachable import NoDeadLetterNsqd, check_master, check_sink
 from gnsq_like.spark.sink import SinkOptions

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, StructType
 
 from gnsq_like.errors import InvalidOption
-from gnsq_like.spark.options import ddl_of
+from gnsq_like.spark.format_options import ddl_of
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
 from gnsq_like.spark.pipeline.selecting import plan_for, selected, type_made
 from gnsq_like.spark.pipeline.transform import applied, check_given, load_function, made_column

@@ -16,7 +16,7 @@ from tests.support.spark_engine import PATIENT, read_options
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like.spark.options import SourceOptions
+from gnsq_like.spark.format_options import SourceOptions
 from gnsq_like.spark.source.batch import BatchReceiver
 from gnsq_like.wire.frames import encode_message
 

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from gnsq_like import NsqdHTTPClient
-from gnsq_like.spark.options import SourceOptions
+from gnsq_like.spark.format_options import SourceOptions
 from gnsq_like.spark.staging.offsets import Part
 from tests.support.daemons import Running, running_nsqd, wait_for
 from tests.support.spark_engine import Engine, once, publish, source_options

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like.spark.options import SourceOptions
+from gnsq_like.spark.format_options import SourceOptions
 from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.staging.records import Record, decode_record, decode_segment

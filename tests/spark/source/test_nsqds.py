@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow")
 from gnsq_like import Connection
 from gnsq_like.cluster.rounds import Unreachable
 from gnsq_like.options import ConnectionOptions
-from gnsq_like.spark.options import SourceOptions, parse_options
+from gnsq_like.spark.format_options import SourceOptions, parse_options
 from gnsq_like.spark.source.nsqds import _HTTP_TIMEOUT, Nsqds
 from gnsq_like.spark.source.plan import Depth, Queue
 from gnsq_like.spark.staging.offsets import TopicChannel

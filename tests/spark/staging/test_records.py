@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
-from gnsq_like.spark.options import COLUMNS  # noqa: E402
+from gnsq_like.spark.format_options import COLUMNS  # noqa: E402
 from gnsq_like.spark.staging.offsets import Part, TopicChannel  # noqa: E402
 from gnsq_like.spark.staging.records import RawMessage, Rows, decode_segment, encode_segment, ids_of  # noqa: E402
 from tests.support.spark_points import ADDRESS  # noqa: E402

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.errors import InvalidName, InvalidOption, UsageError
-from gnsq_like.spark.options import COLUMNS, PARSED, SourceOptions, ddl_of, parse_options, size
+from gnsq_like.spark.format_options import COLUMNS, PARSED, SourceOptions, ddl_of, parse_options, size
 
 LEAST = {
     "topic": "clicks",
