@@ -30,9 +30,9 @@ _SETTLING_POLL = 0.02
 #: How often a run that ends with what it finds asks an nsqd that does not answer, and the seconds between two tries.
 _TRIES, _PAUSE = 3, 0.5
 
-#: Seconds that a request may take while batches are planned, and before: a daemon that is just busy must not end a
-#: query that begins.
-_HTTP_TIMEOUT, _FIRST_TIMEOUT = 2.0, 30.0
+#: Seconds that a request may take while batches are planned; and where a daemon that is just busy would end a query
+#: that begins, or be left out by a run that ends with what it finds.
+_HTTP_TIMEOUT, _PATIENT_TIMEOUT = 2.0, 30.0
 #: The most requests in one question: its stats, and creating a topic and channel.
 _REQUESTS = 3
 
@@ -48,7 +48,7 @@ class Nsqds:
         self._creates = creates
         #: The topic of a query of one, of which alone the nsqds are asked then.
         self._topic = options.named[0].topic if len(options.named) == 1 and not options.topics_pattern else None
-        self._daemons = self._asked_within(_FIRST_TIMEOUT)
+        self._daemons, self._patient = map(self._asked_within, (_HTTP_TIMEOUT, _PATIENT_TIMEOUT))
         fixed = zip(options.nsqd_tcp_addresses, options.nsqd_http_addresses, strict=True)
         #: The HTTP addresses of the nsqds, by their TCP addresses.
         self._nsqds = {tcp: shown(http) for tcp, http in fixed}
@@ -74,25 +74,23 @@ class Nsqds:
         asked: list[Round[Any]] = []
         if self._creates:
             for of in self._options.named:
-                asked.append(self._daemons.ask_lookupds(partial(_create_channel, of)))
-        asked.append(self._look_up())
+                asked.append(self._patient.ask_lookupds(partial(_create_channel, of)))
+        asked.append(self._look_up(self._patient))
         question = self._prepare_at if self._creates else NsqdHTTPClient.ping
-        asked.append(self._daemons.ask_nsqds(self._nsqds.values(), question, _REQUESTS * self._daemons.timeout))
+        asked.append(self._patient.ask_nsqds(self._nsqds.values(), question, _REQUESTS * self._patient.timeout))
         if not self._creates:
-            asked.append(self._daemons.ask_lookupds(LookupdClient.ping))
+            asked.append(self._patient.ask_lookupds(LookupdClient.ping))
         if not any(each.answers for each in asked):
             Round({}, {address: error for each in asked for address, error in each.failures.items()}).require_any(
                 "nsqd"
             )
         for each in asked:
             self._note(each)
-        self._daemons.close()
-        self._daemons = self._asked_within(_HTTP_TIMEOUT)
 
     def doubts(self) -> list[str]:
         """Possible mistakes, as sentences; call it before :meth:`prepare` creates topics. May switch."""
-        is_known = bool(self._look_up().answers)
-        stats = self._daemons.ask_nsqds(
+        is_known = bool(self._look_up(self._patient).answers)
+        stats = self._patient.ask_nsqds(
             self._nsqds.values(), lambda client: read_topics(client.stats(self._topic, include_mem=False))
         )
         found = []
@@ -121,10 +119,13 @@ class Nsqds:
 
         Channels of new topics are created.
         """
-        if self._daemons.lookupd_http_addresses and time.monotonic() - self._looked_up_at > _LOOKUP_INTERVAL:
-            self._note(self._look_up())
+        return self._depths_by(self._daemons)
+
+    def _depths_by(self, daemons: Daemons) -> dict[Queue, Depth]:
+        if daemons.lookupd_http_addresses and time.monotonic() - self._looked_up_at > _LOOKUP_INTERVAL:
+            self._note(self._look_up(daemons))
         nsqds = dict(self._nsqds)
-        found = self._daemons.ask_nsqds(nsqds.values(), self._depths_at, _REQUESTS * self._daemons.timeout)
+        found = daemons.ask_nsqds(nsqds.values(), self._depths_at, _REQUESTS * daemons.timeout)
         self._note(found)
         self.last_depths = {
             Queue(of, address): depth
@@ -139,16 +140,16 @@ class Nsqds:
         return self._nsqds.get(address, "")
 
     def patient_depths(self, needed: Collection[str] | None = None) -> dict[Queue, Depth]:
-        """As :meth:`depths`, but asks again if an nsqd does not answer: it may just be busy. May switch.
+        """As :meth:`depths`, but waits longer, and asks again if an nsqd does not answer. May switch.
 
         :param needed: the addresses of the nsqds that matter; None for all
         """
         for _ in range(_TRIES - 1):
-            depths = self.depths()
+            depths = self._depths_by(self._patient)
             if not (self.away if needed is None else self.away.intersection(needed)):
                 return depths
             gevent.sleep(_PAUSE)
-        return self.depths()
+        return self._depths_by(self._patient)
 
     def settled_depths(self) -> dict[Queue, Depth]:
         """The depths once no message is on its way from a topic to its channel. May switch.
@@ -160,16 +161,16 @@ class Nsqds:
             gevent.sleep(_SETTLING_POLL)
         return self.patient_depths()
 
-    def _look_up(self) -> Round[Sequence[NsqdNode]]:
+    def _look_up(self, daemons: Daemons) -> Round[Sequence[NsqdNode]]:
         """Find the nsqds; without an answer, the known ones stay."""
-        if not self._daemons.lookupd_http_addresses:
+        if not daemons.lookupd_http_addresses:
             return Round()
         self._looked_up_at = time.monotonic()
-        found = self._daemons.ask_lookupds(self._producers)
+        found = daemons.ask_lookupds(self._producers)
         if found.answers:
             nodes = [node for answer in found.answers.values() for node in answer]
             self._nsqds = {Connection(node.tcp_address).address: node.http_address for node in nodes}
-            self._daemons.keep(self._nsqds.values())
+            daemons.keep(self._nsqds.values())
         return found
 
     def _producers(self, client: LookupdClient) -> Sequence[NsqdNode]:

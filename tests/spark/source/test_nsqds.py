@@ -57,6 +57,18 @@ def test_an_nsqd_that_is_busy_does_not_end_a_query_that_begins() -> None:
         assert list(some.depths()) == [Queue(TopicChannel("t", "c"), nsqd.tcp_address)]
 
 
+def test_an_nsqd_that_is_busy_is_not_left_out_by_a_run_that_ends_with_what_it_finds() -> None:
+    with running_nsqd("process") as nsqd:
+        assert isinstance(nsqd, Process) and nsqd.process is not None
+        some = daemons(nsqd.tcp_address, nsqd.http_address)
+        some.prepare()
+        with stopped(nsqd.process.pid):
+            counting = gevent.spawn(some.patient_depths)
+            counting.join(3.5 * _HTTP_TIMEOUT)
+            assert not counting.dead
+        assert list(counting.get()) == [Queue(TopicChannel("t", "c"), nsqd.tcp_address)]
+
+
 def test_who_was_away_is_known() -> None:
     with running_nsqd() as nsqd:
         some = daemons(f"{nsqd.tcp_address},{AWAY}", f"{nsqd.http_address},{AWAY}")
