@@ -377,7 +377,8 @@ class Scene:
         self.excess += self._was_above * (self.now - self._looked_at)
         self._looked_at, self._was_above = self.now, max(0, used - self._limit)
         adapts = self.now < self._changed_at + _ADAPTS
-        if used > (2 * self._allowed if adapts else self._allowed):
+        # Two places have been seen lent three times over, in a process whose turns take as long as a settling time.
+        if used > (max(2 * self._allowed, self._allowed + 3) if adapts else self._allowed):
             raise AssertionError(f"at {self.now:.6f} s: {used} of {self._allowed} used; {self.nsqds}")
         if self._allowed > self._limit and self.now > self._lowered_at + self._travel:
             self._allowed = max(self._limit, used)

@@ -316,8 +316,15 @@ def test_random_scenes(cluster: Cluster, seed: int) -> None:
     waiting = [(nsqd, nsqd.answered) for nsqd in scene.nsqds if nsqd.waiting]
     scene.seconds = seconds
     most = used(scene, lasts)
-    stuck = [nsqd for nsqd, count in waiting if nsqd.waiting and nsqd.answered == count]
-    assert not stuck
+
+    def stuck() -> list[Nsqd]:
+        return [nsqd for nsqd, count in waiting if nsqd.waiting and nsqd.answered == count]
+
+    # On one place, a look takes a moment and a settling time, and all looks and as much time for slices are a round.
+    while stuck() and lasts < 3 * connections * (0.03 + 7 * latency):
+        scene.run(10.0)
+        lasts += 10.0
+    assert not stuck()
     assert scene.most_running <= places
     looks_fit = connections * 6 * latency < places  # the time that looks at silent connections take
     if seconds >= 0.02 and looks_fit and any(nsqd.waiting > places for nsqd in scene.nsqds):
