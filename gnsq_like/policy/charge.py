@@ -33,7 +33,8 @@ SETTLE = 0.005
 #: A round trip that was found longer is kept for so many seconds after the last sign of it. A route that has changed
 #: shows within seconds; shorter ones are believed at once.
 KEPT = 60.0
-#: A longer one is sure when so many messages agreed with it: chance among sparse ones passes for one, and ends soon.
+#: So many that agree are no chance. A longer round trip is sure when so many messages agreed with it; fewer may be
+#: sparse ones, which pass for one.
 SURE = 8
 
 

@@ -21,13 +21,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gnsq_like.policy.charge import FOREVER, UNLIMITED, Charge
+from gnsq_like.policy.charge import FOREVER, SURE, UNLIMITED, Charge
 
-#: With fewer round trips than this in the period of nsqd's ticker, RDY is the share.
-WORTH_ROUND_TRIPS = 4.0
-#: Rounds alike that start a trial: fewer would be chance, with sparse messages ...
-ALIKE = 8
-#: ... twice as many after each trial that failed, up to this, because one costs two RDY commands ...
+#: SURE rounds alike start a trial; after each one that failed twice as many, up to this, because it costs two RDY
+#: commands ...
 ALIKE_MOST = 64
 #: ... and after one that succeeded, any round.
 ALIKE_LEAST = 1
@@ -38,7 +35,8 @@ ROUNDS = 128
 SPREAD = 2.0
 #: Two messages take no longer than this, compared with one, if nsqd has them.
 LONGER = 1.5
-#: A burst is cut after so many round trips: nsqd needs one, and this process may read late ...
+#: A burst is cut after so many round trips: nsqd needs one, and this process may read late. Where nsqd's ticker fires
+#: earlier, RDY is the share ...
 PATIENCE_ROUND_TRIPS = 4.0
 #: ... or seconds, if that is more: a turn of the hub that computes a little.
 PATIENCE = 0.002
@@ -106,7 +104,7 @@ class Burst(Level):
         self._trial = 0.0
         #: rounds in a row that took times alike: how many, the shortest, the longest; and how many start a trial
         self._alike, self._shortest, self._longest = 0, FOREVER, 0.0
-        self._enough = ALIKE
+        self._enough = SURE
         #: such rounds since the burst was set
         self._rounds = 0
 
@@ -117,7 +115,7 @@ class Burst(Level):
             self._begin(charge, now)
         rdy, round_trip = charge.most, charge.round_trip
         wanted = charge.in_flight - charge.overdue + self.burst
-        is_slow = WORTH_ROUND_TRIPS * round_trip.seconds >= self._ticker and not round_trip.doubts
+        is_slow = PATIENCE_ROUND_TRIPS * round_trip.seconds >= self._ticker and not round_trip.doubts
         if wanted < rdy and not is_slow and charge.allowed >= UNLIMITED:
             # A burst of 1 has to be exact. For a larger one, a deviation of half of it is not worth a command.
             half = self.burst // 2
@@ -175,10 +173,10 @@ class Burst(Level):
         if self._longest > SPREAD * self._shortest:
             self._alike, self._shortest, self._longest = 1, took, took
         if charge.share == 1:  # no trial is possible
-            if self._alike >= ALIKE:
+            if self._alike >= SURE:
                 charge.round_trip.is_at_least(self._shortest, now)
         elif 2 * self.burst <= charge.share and (self._alike >= self._enough or self._rounds >= ROUNDS):
-            shows_round_trip = self._enough >= ALIKE and self._rounds < ROUNDS
+            shows_round_trip = self._enough >= SURE and self._rounds < ROUNDS
             self._trial = LONGER * self._longest if shows_round_trip else self._patience(charge)
             self._set(2 * self.burst, charge)
 

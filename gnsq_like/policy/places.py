@@ -51,7 +51,7 @@ from gnsq_like.policy.rate_limit import RateLimit
 MOMENT_ROUND_TRIPS = 1.5
 #: ... but at least these seconds: nsqd may need that long on a busy machine.
 MOMENT = 0.025
-#: All slices of busy connections pass within so many seconds ...
+#: All slices of busy connections pass within so many seconds, after which a remainder goes to the next, too ...
 SLICES = 10.0
 #: ... but one lasts so many seconds and round trips at least: each costs one or two of these.
 SLICE_LEAST, SLICE_ROUND_TRIPS = 0.1, 10.0
@@ -63,10 +63,6 @@ ROUND, IDLE_ROUND = 0.5, 1.0
 TURNS = 170.0
 #: Turns that end within these seconds end together, where they are much longer: a plan looks at all connections.
 TOGETHER = 0.05
-#: Seconds after which the remainder of an equal division goes to the next.
-REMAINDER = 10.0
-#: A test of backoff that brings no message is moved after so many round trips at least.
-TEST_ROUND_TRIPS = 4.0
 #: Seconds until a connection is looked at again whose input was not read: the hub reads it in its next turn.
 READ_SOON = 0.001
 #: Seconds between two plans for each connection, ten times as long as it takes: a plan looks at all of them.
@@ -289,7 +285,7 @@ class Places(Generic[K]):
             line.coming = 0
 
     def _goals(self, lines: Sequence[Line[K]], places: int, tests: set[Line[K]], now: float) -> dict[Line[K], int]:
-        shift = int(now / REMAINDER + self._phase)
+        shift = int(now / SLICES + self._phase)
         for line in lines:
             line.need = 1 if line in tests else min(places, line.needs(now))
         if sum([line.need for line in lines]) > places:
@@ -309,7 +305,7 @@ class Places(Generic[K]):
             goals.update(self._turns(busy, left, slice_, FOREVER, now))
         else:
             goals.update(spread(left, busy, tests, shift))
-            self._wake((shift + 1 - self._phase) * REMAINDER if busy else FOREVER)
+            self._wake((shift + 1 - self._phase) * SLICES if busy else FOREVER)
         return goals
 
     def _end_turn(self, line: Line[K], now: float) -> None:
@@ -460,7 +456,7 @@ class Places(Generic[K]):
             since = now
         else:
             since = test.quiet_since(now)
-        ends = since + max(self.settings.low_rdy_probe_timeout, TEST_ROUND_TRIPS * test.round_trip.seconds)
+        ends = since + max(self.settings.low_rdy_probe_timeout, self._moment(test))
         if len(group) == 1:
             return test
         if ends > now:

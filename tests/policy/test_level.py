@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.policy.charge import FOREVER
-from gnsq_like.policy.level import ALIKE, PATIENCE, ROUNDS, Burst, Level, Renewal
+from gnsq_like.policy.charge import FOREVER, SURE
+from gnsq_like.policy.level import PATIENCE, ROUNDS, Burst, Level, Renewal
 from gnsq_like.policy.line import Line
 
 TICKER = 0.025
@@ -64,7 +64,7 @@ def test_while_messages_are_sparse_rdy_is_one_more_than_those_in_flight():
 
 def test_rounds_that_take_alike_start_a_trial_and_quick_ones_double_the_burst():
     line = line_of(Burst(TICKER), 200)
-    now = rounds(line, [ROUND_TRIP] * ALIKE)
+    now = rounds(line, [ROUND_TRIP] * SURE)
     assert (line.rdy, line.level.burst) == (2, 2)
     for burst in (2, 4, 8, 16, 32, 64, 128):
         now += ROUND_TRIP
@@ -87,7 +87,7 @@ def slower(line: Line[str], now: float, counts: list[int]) -> float:
 def slow_line() -> tuple[Line[str], float]:
     """One whose round trip was found longer, 10 ms, and that doubts it."""
     line = line_of(Burst(TICKER), 200)
-    now = rounds(line, [0.01] * ALIKE) + 0.01
+    now = rounds(line, [0.01] * SURE) + 0.01
     receive(line, 2, now)
     line.answered(2, now)
     command(line, now)
@@ -99,7 +99,7 @@ def slow_line() -> tuple[Line[str], float]:
 def test_full_rounds_of_three_doubtful_round_trips_let_the_burst_grow():
     """As when the round trip was found too short, because this process read late."""
     line, now = slow_line()
-    slower(line, now, [0] * ALIKE)
+    slower(line, now, [0] * SURE)
     assert line.rdy == 200
 
 
@@ -112,11 +112,11 @@ def test_a_trial_of_more_that_fails_keeps_the_burst():
 
 def test_a_trial_that_fails_makes_the_next_later():
     line = line_of(Burst(TICKER), 200)
-    now = rounds(line, [0.01] * ALIKE)
+    now = rounds(line, [0.01] * SURE)
     assert line.rdy == 2
     now = line.level.cut_at
     assert command(line, now) == 1
-    now = rounds(line, [0.01] * (2 * ALIKE - 1), now)
+    now = rounds(line, [0.01] * (2 * SURE - 1), now)
     assert line.rdy == 1
     rounds(line, [0.01], now)
     assert line.rdy == 2
@@ -133,7 +133,7 @@ def test_rounds_that_differ_start_a_trial_after_many():
 
 def test_a_burst_that_does_not_come_is_cut_to_what_came():
     line = line_of(Burst(TICKER), 200)
-    now = rounds(line, [ROUND_TRIP] * ALIKE)
+    now = rounds(line, [ROUND_TRIP] * SURE)
     for burst in (2, 4, 8):
         now += ROUND_TRIP
         receive(line, burst, now)
@@ -149,10 +149,10 @@ def test_a_burst_that_does_not_come_is_cut_to_what_came():
 
 def test_a_burst_that_the_share_cannot_double_is_kept():
     line = line_of(Burst(TICKER), 2)
-    now = rounds(line, [ROUND_TRIP] * ALIKE)
+    now = rounds(line, [ROUND_TRIP] * SURE)
     line.grant(3, now)
     line.round_trip.is_at_least(0.002, now)  # in doubt until messages agree with it
-    for _ in range(ALIKE // 2):
+    for _ in range(SURE // 2):
         now += 0.005
         receive(line, 2, now)
         line.answered(2, now)

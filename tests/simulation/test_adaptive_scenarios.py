@@ -11,13 +11,14 @@ from random import Random
 import gevent
 import pytest
 
-from gnsq_like.policy.level import ALIKE, ROUNDS
+from gnsq_like.policy.charge import SURE
+from gnsq_like.policy.level import ROUNDS
 from tests.simulation import Cluster
 from tests.simulation.scene import SOON, Scene, scenario
 
 SHARE = 200
 #: Round trips until a flood has its share: rounds alike, eight in which the burst doubles, and a part of one before.
-RUN_UP = ALIKE + 8 + 1
+RUN_UP = SURE + 8 + 1
 
 
 def trickle(scene: Scene, rate: float, seconds: float, at_once: int = 1) -> None:
