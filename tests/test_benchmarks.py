@@ -48,6 +48,12 @@ def test_bench_measures_and_reports(tmp_path: Path) -> None:
     assert "consuming, 100 bytes" in drawn
 
 
+def test_places_measures_a_network_that_becomes_slower() -> None:
+    output = run("places.py", *NSQD, "--seconds", "8", "--only", "then 5 ms, handlers of 5 ms")
+    [line] = output.splitlines()
+    assert line.endswith(" of adaptive_rdy=False; wanted 0.85")
+
+
 def test_compare_runs_both_trees_and_finds_no_difference_beyond_any_bound() -> None:
     output = run(
         "compare.py",
