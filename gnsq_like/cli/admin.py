@@ -1,4 +1,4 @@
-"""``gnsq-like admin``: nsqadmin in Python as a process, with nsqadmin's flags and some more.
+"""``gnsq-like admin`` and ``admin-password``: nsqadmin in Python as a process, with nsqadmin's flags and some more.
 
 It logs as NSQ's daemons do. The flags are made from AdminOptions.
 """

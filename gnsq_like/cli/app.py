@@ -37,7 +37,7 @@ SECTIONS = {
     "Change": {
         "topic": Entry("gnsq_like.cli.topics:topic", "List, show, create, delete, empty, pause and unpause topics."),
         "channel": Entry("gnsq_like.cli.topics:channel", "The same for the channels of a topic."),
-        "node": Entry("gnsq_like.cli.nodes:node", "Hide an nsqd from a topic's consumers."),
+        "node": Entry("gnsq_like.cli.nodes:node", "Remove a topic from one nsqd."),
         "dlq": Entry("gnsq_like.cli.dlq:dlq", "List, show, replay and drop dead letters."),
     },
     "Run": {

@@ -6,6 +6,8 @@ wait until each Reader is connected to each nsqd; publish.
 
 The run is over when everything is published and the nsqds report that nothing waits, is in flight or is deferred:
 then no delivery can follow. The messages of an nsqd that was killed are lost, and the demo counts them as lost.
+
+Also here: the live table of a run, and the warnings that are kept for one that fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``gnsq-like nodes``, ``lookup``, ``ping`` and ``node``: the daemons of a cluster, and hiding one of them."""
+"""``gnsq-like nodes``, ``lookup`` and ``ping`` show the daemons of a cluster; ``node tombstone`` takes a topic off one."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * 1000
 
 
-@click.group("node", short_help="Hide an nsqd from a topic's consumers.")
+@click.group("node", short_help="Remove a topic from one nsqd.")
 def node() -> None:
     """Change one nsqd of a cluster."""
 

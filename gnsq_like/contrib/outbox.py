@@ -1,4 +1,4 @@
-"""For consumers of messages that were published through an outbox with an envelope, in any framework.
+"""``Event``: what a consumer reads from a message that was published through an outbox with an envelope.
 
 ::
 

@@ -1,4 +1,7 @@
-"""Shows the messages of topics as they arrive, as NSQ's nsq_tail does: ``gnsq-like tail``."""
+"""Shows the messages of topics as they arrive, as NSQ's nsq_tail does: ``gnsq-like tail``, which formats the lines.
+
+It asks the nsqds first, and creates no channel that would get a topic's backlog (:class:`ChannelGuard`).
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 gevent's resolver shares ten threads with all other work that a hub does in threads: ten names whose servers do not
 answer would stop every other lookup. Here each hub has 32 threads, and equal lookups at the same time share one. A
-resolver that the application has chosen (``GEVENT_RESOLVER``) is used directly.
+lookup has a timeout, and one that finds no thread free fails at once. A resolver that the application has chosen
+(``GEVENT_RESOLVER``) is used directly.
 """
 
 from __future__ import annotations

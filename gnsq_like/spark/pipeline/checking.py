@@ -1,6 +1,6 @@
-"""The checks that a run makes at its start, in one list; nothing is written.
+"""Checks whether a pipeline could run, for ``gnsq-like pipeline check``: all checks, in one list. Nothing is written.
 
-A run stops at the first failed check; this continues. ``offline`` leaves out checks that need a daemon.
+A run itself stops at its first failed check; this continues. ``offline`` leaves out checks that need a daemon.
 """
 
 from __future__ import annotations

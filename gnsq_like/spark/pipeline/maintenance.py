@@ -1,4 +1,5 @@
-"""Care of a pipeline's tables: compacts small files, and removes old rows.
+"""Care of a pipeline's tables: compacts small files (in ``spark/tables``), and removes old hours and files of killed
+tasks.
 
 It may run beside the pipeline and beside readers. Files that a reader or an unfinished batch may need stay: a table of
 Delta or Iceberg keeps what older versions have for ``keep_versions``. Plain Parquet files have no log that says which

@@ -1,4 +1,5 @@
-"""The log of staged messages of one query: its names in the store, and the rules for creating and removing them.
+"""The log of staged messages of one query: its names in the store, the rules for creating and removing them, and how to
+find logs that others have left unfinished.
 
 ::
 
@@ -11,13 +12,13 @@
                                                 executed for certain
             batch-<k>/<nsqd>/<split>/started-<time>      the start_time of the nsqd that an attempt receives from
             committed/<k>                       the watermark: Spark has finished all batches up to k
-        ids/<nsqd>/<kind>-...                   ids of staged messages (``index``)
+        ids/<nsqd>/<kind>-...                   ids of staged messages (``index.py``)
 
 A part (the share of one task) consists of the segments 0, 1, 2, ... up to END. Segments and END compete for the same
 numbers, and each number is given once. So all attempts of a task, even late ones, agree on one sequence, and nothing
 can follow END. Rows come from published segments only, so every attempt and every replay gives the same rows.
 
-Numbers are given in order, so a number below one that exists is missing, and not unwritten (``damage``).
+Numbers are given in order, so a number below one that exists is missing, and not unwritten (``damage.py``).
 
 A message is FINed once its segment is published and the watermark, read after that, is still below its batch. At the
 end of a batch, the driver (1) seals parts that have no END, (2) keeps their ids, (3) writes the

@@ -9,6 +9,8 @@ unreachable) concerns all rows, so the whole relay tries again later.
 
 A batch is published within the claim, and its rows are marked after that. If the process, nsqd or the database ends in
 between, the batch is published again.
+
+``Store`` is the protocol of a database. The relay also measures the lag, and deletes old published rows.
 """
 
 from __future__ import annotations
