@@ -1,4 +1,4 @@
-"""``gnsq-like nodes``, ``lookup`` and ``ping`` show the daemons of a cluster; ``node tombstone`` takes a topic off one."""
+"""``gnsq-like nodes``, ``lookup``, ``ping``: a cluster's daemons. ``node tombstone``: takes a topic off an nsqd."""
 
 from __future__ import annotations
 
