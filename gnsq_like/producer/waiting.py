@@ -49,7 +49,8 @@ class Running:
         self.hub_handle = hub_handle
         self.thread = hub_handle.thread
         self.pool = pool
-        #: Whether ``begin`` runs: a signal handler that interrupts it can begin no other.
+        #: Whether ``begin`` runs: a signal handler that interrupts it must begin no other, because each publish would
+        #: take the other's answer, or wait for one that never comes.
         self.beginning = False
 
     def begin(self, publish: Publish, now: float) -> None:
