@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import gevent
+import pytest
 from gevent.event import Event
 
-from gnsq_like import Message
+from gnsq_like import Message, Producer
+from gnsq_like.errors import NotSent, NSQError
 from tests.simulation import Cluster, simulated
 
 #: Virtual seconds: backoff, a connection that is dialled again, and a heartbeat interval or two.
@@ -18,7 +20,7 @@ _PACKAGE = logging.getLogger("gnsq_like")
 
 
 class Handler(logging.Handler):
-    """A log handler that calls ``act`` with the number of each record."""
+    """A log handler that calls ``act`` with the number of each record of the client."""
 
     def __init__(self, act: Callable[[int], object]) -> None:
         super().__init__(logging.DEBUG)
@@ -29,6 +31,8 @@ class Handler(logging.Handler):
         self.lock = None
 
     def handle(self, record: logging.LogRecord) -> bool:
+        if record.name == "gnsq_like.nsqd":
+            return True
         self.count += 1
         self._act(self.count)
         return True
@@ -93,6 +97,67 @@ def _live(cluster: Cluster, topic: str, *, stop: float = 1.0) -> None:
     assert cluster.now - began < stop + 2.5
 
 
+def _publish(cluster: Cluster, topic: str) -> None:
+    """A Producer notices that its nsqd is killed, fails at once, and publishes again when it is back."""
+    nsqd = cluster.nsqds[0]
+    timeout = 2.0
+    with Producer(cluster.tcp_addresses, own_thread=False, timeout=timeout, fail_fast=True) as producer:
+
+        def publish() -> bool:
+            began = cluster.now
+            try:
+                producer.publish(topic, b"x")
+            except NSQError:
+                return False
+            finally:
+                assert cluster.now - began < timeout + 0.1
+            return True
+
+        assert publish()
+        nsqd.kill()
+        assert not publish()
+        cluster.wait(lambda: producer.stats()["away"], _PATIENCE)
+        with pytest.raises(NotSent, match="unreachable"):
+            producer.publish(topic, b"x")
+        nsqd.start()
+        cluster.wait(lambda: not producer.stats()["away"], _PATIENCE)
+        assert all(publish() for _ in range(5))
+        began = cluster.now
+    assert cluster.now - began < 1.5  # hooks and words get a second
+
+
+@simulated()
+def test_a_producer_works_on_with_a_log_handler_that_waits_for_ever(cluster: Cluster) -> None:
+    gate = Event()
+    handler = Handler(lambda number: gate.wait())
+    with logged_to(handler):
+        _publish(cluster, "t")
+        gate.set()
+        gevent.sleep(1)
+    assert handler.count > 2
+
+
+@simulated(timeout=600)
+def test_a_filter_that_raises_at_any_record_of_a_producer_leaves_nothing_half_done(cluster: Cluster) -> None:
+    _with_each_record_raising(cluster, _publish)
+
+
+def _with_each_record_raising(cluster: Cluster, work: Callable[[Cluster, str], object]) -> None:
+    logging.raiseExceptions = False
+    counting = Handler(int)
+    with logged_to(counting):
+        work(cluster, "t0")
+    for number in range(1, counting.count + 3):
+
+        def act(count: int, number: int = number) -> None:
+            if count == number:
+                raise RuntimeError("of the filter")
+
+        with logged_to(Handler(act)):
+            work(cluster, f"t{number}")
+    assert counting.count > 2
+
+
 @simulated(msg_timeout=2.0)
 def test_a_reader_works_on_with_a_log_handler_that_waits_for_ever(cluster: Cluster) -> None:
     gate = Event()
@@ -105,17 +170,5 @@ def test_a_reader_works_on_with_a_log_handler_that_waits_for_ever(cluster: Clust
 
 
 @simulated(msg_timeout=2.0, timeout=600)
-def test_a_filter_that_raises_at_any_record_leaves_nothing_half_done(cluster: Cluster) -> None:
-    logging.raiseExceptions = False
-    counting = Handler(int)
-    with logged_to(counting):
-        _live(cluster, "t0")
-    for number in range(1, counting.count + 3):
-
-        def act(count: int, number: int = number) -> None:
-            if count == number:
-                raise RuntimeError("of the filter")
-
-        with logged_to(Handler(act)):
-            _live(cluster, f"t{number}")
-    assert counting.count > 5
+def test_a_filter_that_raises_at_any_record_of_a_reader_leaves_nothing_half_done(cluster: Cluster) -> None:
+    _with_each_record_raising(cluster, _live)
