@@ -157,6 +157,11 @@ class Backoff:
         """The timer for `until` fired; no effect if that is too early."""
         return self.until is not None and now >= self.until and self._enter(_Event.TIME_IS_UP, now)
 
+    def hasten(self, seconds: float) -> None:
+        """The block ends so much sooner: a test moves the time on."""
+        if self.until is not None:
+            self.until -= seconds
+
     def _enter(self, event: _Event, now: float) -> bool:
         step = _TABLE.get((self.mode, event))
         if step is None or not self.max_duration:

@@ -366,7 +366,7 @@ class Reader:
 
 
 def running_of(reader: Reader) -> Running | None:
-    """For a group: the last start of one of its Readers; None before the first."""
+    """For groups and the test kit: the last start of a Reader; None before the first."""
     return reader._running
 
 

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gnsq_like.reader.reader import running_of
+
+if TYPE_CHECKING:
+    from gnsq_like import Reader
 
 
 class Clock:
@@ -18,7 +24,7 @@ class Clock:
 
     It governs an nsqd's message timeouts, deferred and requeued messages, and a nsqlookupd's inactive producers and
     tombstones. For these no time passes between two calls: a message never times out because a test is slow.
-    Heartbeats, output buffers and clients follow real time.
+    Heartbeats, output buffers and clients follow real time, but for the backoff of Readers that ``advance`` is given.
     """
 
     def __init__(self) -> None:
@@ -36,11 +42,13 @@ class Clock:
         """Unix seconds."""
         return self._began_wall + self.advanced
 
-    def advance(self, seconds: float) -> None:
-        """Move the time on, in one step. On return every deadline passed has been acted on. May switch.
+    def advance(self, seconds: float, *readers: Reader) -> None:
+        """Move the time on, in one step. On return the daemons have acted on every deadline passed. May switch.
 
         Timeouts that begin because of the move, as of messages delivered again, begin at the new time.
 
+        :param seconds: 0 or more
+        :param readers: Readers whose backoff ends so much sooner, too; they act on that soon after
         :raises ValueError: for a step back
         """
         if not seconds >= 0:
@@ -48,6 +56,9 @@ class Clock:
         self.advanced += seconds
         for listener in list(self._listeners):
             listener()
+        for reader in readers:
+            if (running := running_of(reader)) is not None:
+                running.hasten_backoff(seconds)
 
     def link(self, listener: Callable[[], object]) -> None:
         """Call ``listener`` after each move."""
