@@ -1,4 +1,4 @@
-"""nsqd's HTTP API (docs/internals 3)."""
+"""``NsqdHTTPClient``: a client of nsqd's HTTP API (docs/internals 3)."""
 
 from __future__ import annotations
 

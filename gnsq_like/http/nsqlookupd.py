@@ -1,4 +1,4 @@
-"""nsqlookupd's HTTP API (docs/internals 4.3)."""
+"""``LookupdClient``: a client of nsqlookupd's HTTP API (docs/internals 4.3)."""
 
 from __future__ import annotations
 

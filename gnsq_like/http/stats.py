@@ -1,7 +1,7 @@
 """nsqd's /stats as types (docs/internals 3.4), and the check of a response.
 
 The dicts are those of the JSON, including fields of newer versions. Fields that an older version lacks are 0, "" or
-False, and a list that is null in Go is empty.
+False, and a list that Go sends as null becomes an empty list; only ``clients`` stay None, if they were left out.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,9 @@
-"""Every option of a connection, a Reader and a Producer: name, unit, default, bounds, IDENTIFY field.
+"""Every option of a connection, of discovery, a Reader and a Producer: name, unit, default, bounds, IDENTIFY field.
 
 Each option is a field of a frozen dataclass. Its type, bounds and IDENTIFY field are in the field's metadata, which
-validation, negotiation and documentation all use. Values are checked for type, for the limits
-of the protocol, and against each other; limits that are flags of nsqd are left to nsqd, whose error is reported
-(docs/internals 1.3). Durations are seconds, sizes bytes.
+validation, negotiation and documentation all use. Values are checked for type, for the limits of the protocol, and
+against each other; limits that are flags of nsqd are left to nsqd, whose error is reported (docs/internals 1.3).
+Durations are seconds, sizes bytes.
 """
 
 from __future__ import annotations

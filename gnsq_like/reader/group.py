@@ -1,7 +1,7 @@
 """``ReaderGroup``: several Readers as one.
 
 The Readers live in the hub of the caller of ``start``, or with ``own_thread`` in a thread and a hub of their own. The
-group itself keeps nothing about them: each Reader reports its own end, and the last one ends the thread.
+group's state is derived from theirs: each Reader reports its end, and the last one ends the thread.
 """
 
 from __future__ import annotations

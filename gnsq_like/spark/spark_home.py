@@ -1,8 +1,8 @@
 """A home of Spark whose Pythons import pyspark from its package, and not from ``python/lib/pyspark.zip``.
 
 Spark puts that file first on the path of every Python that it starts, about eight a session. Python keeps no compiled
-form of a module from a zip file, so each of them compiles pyspark again: 1.4 s of CPU time. Where workers run this
-process's own Python they have the package anyway, and what is missing from a path is passed over.
+form of a module from a zip file, so each of them compiles pyspark again: 1.4 s of CPU time. Without the zip file they
+import the installed package, if they run this same Python; Python ignores path entries that do not exist.
 
 :func:`can_replace` says whether that is so; ``session`` sets SPARK_HOME to the home that :func:`make_home` makes.
 """

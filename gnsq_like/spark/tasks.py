@@ -1,10 +1,10 @@
 """Work on the rows of a DataFrame that Spark's tasks do in Python, and its reports.
 
-A table function of Arrow batches gives each task an object that takes the batches, and its only row is the report of
-that object. Spark collects the reports of the tasks that count, and gives the rows of one that failed to another.
+In each task, an Arrow table function makes an object and gives it the batches; the function's only row is that object's
+report. If a task fails, Spark gives its rows to another; only reports of successful tasks are collected.
 
-Not a data source: Spark plans a write to one, and commits it, in Pythons beside the driver, and if one of those dies,
-it does not try again. Not ``mapInArrow``: that needs pandas.
+Why not a data source: Spark plans and commits its writes in Python processes beside the driver, and does not retry if
+one dies. Why not ``mapInArrow``: that needs pandas.
 """
 
 from __future__ import annotations

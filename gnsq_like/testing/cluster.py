@@ -1,4 +1,4 @@
-"""Several nsqds and nsqlookupds that know each other."""
+"""Several nsqds and nsqlookupds that know each other, for tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A running nsqd or nsqlookupd of any kind, for tests with pytest or without, and its counts.
 
-Without a ``kind`` it is one of ours in this process: in a thread of its own, so that the test may block; or in the
-caller's hub if sockets are monkey-patched, so that the daemon runs whenever the test waits.
+Without a ``kind``, our own daemon runs in this process. It has its own thread, so that the test may block; if sockets
+are monkey-patched, it runs in the caller's hub, whenever the test waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Messages passed on to one of several destinations: the choice, the next one after a failure, and lines of status.
+"""Messages passed on to one of several destinations, or to all: the choice, the next one after a failure, and status.
 
-A message that was sent nowhere can go to another destination without a duplicate. So a destination that refuses
-connections delays a message only by the refusal.
+Another destination is tried only if nothing was sent, so that there is no duplicate. A refused connection costs only
+the time of the refusal. :class:`Status` logs counts and times.
 """
 
 from __future__ import annotations

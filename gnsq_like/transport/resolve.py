@@ -1,9 +1,9 @@
 """Looking up the addresses of a host, in threads of our own.
 
 gevent's resolver shares ten threads with all other work that a hub does in threads: ten names whose servers do not
-answer would stop every other lookup. Here each hub has 32 threads, and equal lookups at the same time share one. A
-lookup has a timeout, and one that finds no thread free fails at once. A resolver that the application has chosen
-(``GEVENT_RESOLVER``) is used directly.
+answer would stop every other lookup. Here each hub has 32 threads, and simultaneous lookups of the same host and port
+share one. A lookup has a timeout, and one that finds no thread free fails at once. A resolver that the application has
+chosen (``GEVENT_RESOLVER``) is used directly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The user's code: Readers found by names such as "shop.readers", "shop.readers:archive" and "shop.readers:make()"."""
+"""Loads Readers from the user's code, by names: "shop.readers", "shop.readers:archive" or "shop.readers:make()"."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Present problems of a cluster, and when each began.
 
-A problem becomes an alert when two polls in a row show it, and ends when two do not.
+A problem becomes an alert when two polls in a row show it, and ends when two in a row do not.
 """
 
 from __future__ import annotations

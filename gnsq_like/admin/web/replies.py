@@ -1,4 +1,4 @@
-"""Responses of the JSON API, in nsqadmin's form, and compression of large responses."""
+"""Responses of the JSON API, in nsqadmin's form, and where no route matches; compression of large responses."""
 
 from __future__ import annotations
 

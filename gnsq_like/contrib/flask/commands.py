@@ -1,4 +1,4 @@
-"""``flask nsq``: the commands of an application that has the extension."""
+"""``flask nsq run``, ``relay``, ``publish`` and ``list``: the commands of an application that has the extension."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Care of a pipeline's tables: compacts small files (in ``spark/tables``), and removes old hours and files of killed
 tasks.
 
-It may run beside the pipeline and beside readers. Files that a reader or an unfinished batch may need stay: a table of
-Delta or Iceberg keeps what older versions have for ``keep_versions``. Plain Parquet files have no log that says which
-of them count, so they are not compacted: readers that have listed an hour could fail, or lack rows.
+It may run beside the pipeline and beside readers. Files that a reader or an unfinished batch may need stay: a Delta or
+Iceberg table keeps the files of older versions as long as ``keep_versions`` says. Plain Parquet files are not
+compacted: without a log of the valid files, a reader that has just listed an hour would miss files, or rows.
 
 A run does it beside its batches (:class:`Leisure`), in a native thread and without an effect on the run.
 """

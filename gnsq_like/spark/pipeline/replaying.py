@@ -1,12 +1,12 @@
 """Replays archived or rejected messages: through the present schema into another table, or into a topic.
 
-Each batch becomes a batch of the new table, with the same name, in the hour of its arrival. So a replay that was ended
-half-way, or is repeated, replaces what it has written before in plain files, or leaves it out in a table with commits,
-and each message is there once. A topic takes nothing back: there, messages of a replay that is repeated come again.
+Each batch becomes a batch of the new table, with the same name, in the hour of its arrival. So a replay may be
+repeated: plain files are overwritten, a table with commits skips batches that it has, and each message is there once. A
+topic takes nothing back: there, messages of a replay that is repeated come again.
 
-The archive has every message as it came. A batch of it is written before anything else of that batch, so whatever is in
-a table is in the archive. Rejected messages are kept in batches of the same kind, and replayed under other names,
-because such a batch has some of the messages of the archive's.
+The archive has every message as it came. Each batch is archived before any of it is put elsewhere, so whatever is in a
+table was archived. Rejected messages are kept in batches of the same kind, and replayed under other names, so that they
+do not replace the archive's batch of that number, of which they are a part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The driver's view of nsqd and nsqlookupd, over HTTP: the nsqds that have the topics, and their depths."""
+"""The driver's view of nsqd and nsqlookupd, over HTTP.
+
+It finds the nsqds that have the topics, creates missing topics and channels, and reads the depths.
+"""
 
 from __future__ import annotations
 

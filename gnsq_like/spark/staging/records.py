@@ -1,11 +1,12 @@
-"""Records of a part in the stage: segments, END and confirmations, with a header that reveals damage.
+"""Records of a part in the stage (segments, END, confirmations), with a header that reveals damage; and the rows made
+from segments (``Rows``).
 
 The header has a checksum of all that follows it, and the number of messages in all segments of the part before this
 one. So a record that was cut or changed is recognized, and the next one shows how many messages are lost.
 
-A segment is messages as one record batch of Arrow, with only the columns that come from nsqd. Columns that are the same
-for a whole part (topic, channel, nsqd) or follow from others are added when rows are made. So a replay has the columns
-that are asked for at that time.
+A segment is messages as one record batch of Arrow, with only the columns that come from nsqd. ``Rows`` adds the columns
+that are the same for a whole part (topic, channel, nsqd) or follow from others. So a replay may ask for other columns
+than the first run.
 """
 
 from __future__ import annotations

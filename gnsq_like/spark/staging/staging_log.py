@@ -14,15 +14,15 @@ find logs that others have left unfinished.
             committed/<k>                       the watermark: Spark has finished all batches up to k
         ids/<nsqd>/<kind>-...                   ids of staged messages (``index.py``)
 
-A part (the share of one task) consists of the segments 0, 1, 2, ... up to END. Segments and END compete for the same
-numbers, and each number is given once. So all attempts of a task, even late ones, agree on one sequence, and nothing
+A part (the share of one task) consists of the segments 0, 1, 2, ... up to END. A segment or END takes the next
+number; whoever creates it first has it. So all attempts of a task, even late ones, agree on one sequence, and nothing
 can follow END. Rows come from published segments only, so every attempt and every replay gives the same rows.
 
-Numbers are given in order, so a number below one that exists is missing, and not unwritten (``damage.py``).
+Numbers are given in order. So if one is absent below one that exists, it was lost, not left unwritten (``damage.py``).
 
 A message is FINed once its segment is published and the watermark, read after that, is still below its batch. At the
-end of a batch, the driver (1) seals parts that have no END, (2) keeps their ids, (3) writes the
-watermark, and (4) retires the batch. A late executor is stopped by END, by the missing place, or by the watermark.
+end of a batch, the driver (1) seals parts that have no END, (2) keeps their ids, (3) writes the watermark, and (4)
+retires the batch. A late executor is stopped by END, by the missing place, or by the watermark.
 """
 
 from __future__ import annotations

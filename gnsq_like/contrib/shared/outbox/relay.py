@@ -7,7 +7,7 @@ A message that nsqd refuses stays in the table, and is tried again after growing
 and later messages of the same key, which must not overtake it. Any other failure (all nsqds or the database
 unreachable) concerns all rows, so the whole relay tries again later.
 
-A batch is published within the claim, and its rows are marked after that. If the process, nsqd or the database ends in
+Within the claim, a batch is published first, and then its rows are marked. If the process, nsqd or the database ends in
 between, the batch is published again.
 
 ``Store`` is the protocol of a database. The relay also measures the lag, and deletes old published rows.
