@@ -1,13 +1,12 @@
 """Addresses: "host:port", "[ipv6]:port" or "unix:/path"; the one parser for client and daemons.
 
-A path may also be written as for NSQ's daemons, without "unix:", if it has a "/" or ends in ".sock", and no port.
+As for NSQ's daemons, "unix:" may be left out of a path that has a "/" or ends in ".sock", and has no colon.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gnsq_like.errors import InvalidAddress
 
@@ -75,14 +74,3 @@ def parse_addresses(addresses: str | Iterable[str]) -> tuple[Address, ...]:
 def one_or_several(given: str | Iterable[str]) -> list[str]:
     """A list of one address, or of an iterable of addresses; unchecked."""
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
-
-
-def make_tuples(options: Any) -> None:
-    """For the options of a daemon, a dataclass, as it is made: one value becomes a tuple where several may be given.
-
-    Empty texts are dropped: those of variables that are not set.
-    """
-    for option in fields(options):
-        if isinstance(option.default, tuple):
-            given = one_or_several(getattr(options, option.name))
-            object.__setattr__(options, option.name, tuple(each for each in given if each != ""))

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnsq_like.addresses import make_tuples, parse_address
+from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidOption
 from gnsq_like.http.url import check_addresses, shown
+from gnsq_like.server.daemon_options import make_tuples
 
 LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
 

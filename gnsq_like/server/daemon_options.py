@@ -11,10 +11,10 @@ import socket
 import sys
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from gnsq_like.addresses import make_tuples, parse_address
+from gnsq_like.addresses import one_or_several, parse_address
 from gnsq_like.errors import InvalidOption
 
 #: The version of NSQ that the daemons report: clients enable features by it.
@@ -70,6 +70,17 @@ def _log_level(given: str) -> str:
     if level not in LOG_LEVELS:
         raise InvalidOption("log_level", given, f"it must be one of {', '.join(LOG_LEVELS)}")
     return level
+
+
+def make_tuples(options: Any) -> None:
+    """For the options of a daemon, a dataclass, as it is made: one value becomes a tuple where several may be given.
+
+    Empty texts are dropped: those of variables that are not set.
+    """
+    for option in fields(options):
+        if isinstance(option.default, tuple):
+            given = one_or_several(getattr(options, option.name))
+            object.__setattr__(options, option.name, tuple(each for each in given if each != ""))
 
 
 def _option(text: str, default: object = None, *, factory: Callable[[], object] | None = None) -> Any:
