@@ -1,4 +1,4 @@
-"""Decodes a daemon's responses, which may break the promises of its API."""
+"""Decodes a daemon's HTTP responses, and checks their fields; what breaks the promises of its API is ``Malformed``."""
 
 from __future__ import annotations
 

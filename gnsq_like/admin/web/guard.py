@@ -1,4 +1,5 @@
-"""The first checks of a request: its Host and, if it changes something, its origin.
+"""The first checks of a request: its Host and, if it changes something, its origin and token; and the headers that tell
+browsers what our pages may do.
 
 - Host: a page of another site may have its name resolved to this address (DNS rebinding), and its scripts would then
   read everything. Only expected names are answered.

@@ -1,7 +1,7 @@
-"""The daemons' TLS: contexts from nsqd's options for its clients and for asking auth servers, and the handshake.
+"""The daemons' TLS: contexts from nsqd's options, the handshake, and names as in /stats.
 
-The first context is gevent's: its ``wrap_socket`` lets other greenlets run even where nothing is patched. The
-second is that of ssl, because there auth servers are asked in native threads.
+The context for clients is gevent's: its ``wrap_socket`` lets other greenlets run even where nothing is patched. That
+for auth servers is one of ssl, because they are asked in native threads there.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@
 Why every message is written exactly once: Spark repeats a batch if it was killed before it noted the batch's end. The
 source then gives the same rows, with the same ``seen_at``. Tasks write files that belong to no table yet, and only
 files that they report are added: to directories named after the query and the batch's number, in place of what these
-had. Rows come first (``data``), then rejected messages (``rejected``), then metrics. A batch that was killed half-way
-is replaced as a whole; a complete one is replaced by the same content. A table of Delta or Iceberg has a commit for
-each batch instead, with the batch's number, and takes it once. Only the dead-letter topic cannot take anything back: it
-is at-least-once.
+had. The archive comes first, if there is one, then rows (``data``), rejected messages (``rejected``), and metrics. A
+batch that was killed half-way is replaced as a whole; a complete one is replaced by the same content. A table of Delta
+or Iceberg has a commit for each batch instead, with the batch's number, and takes it once. Only the dead-letter topic
+cannot take anything back: it is at-least-once.
 """
 
 from __future__ import annotations

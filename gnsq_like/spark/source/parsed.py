@@ -1,7 +1,7 @@
-"""Rows whose bodies are columns: the option ``schema``.
+"""Rows whose bodies are columns (the option ``schema``), and the check of such a schema.
 
-A body that fits is a struct in the column of its topic; of one that does not fit, ``raw`` has the bytes and ``reason``
-says why.
+A body that fits is a struct in the column of its topic. For one that does not fit, that column is null, ``raw`` has the
+bytes, and ``reason`` says why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One large number: all messages that channels have had."""
+"""One large number: how many messages all channels have had; and the channels that have had the most."""
 
 from __future__ import annotations
 

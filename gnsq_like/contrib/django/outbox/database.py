@@ -1,4 +1,4 @@
-"""The outbox in one of the project's databases: as its relay's store uses it, and new rows."""
+"""The outbox in one of the project's databases: ``DjangoDatabase`` for the relay's store, and ``add`` for new rows."""
 
 from __future__ import annotations
 
