@@ -284,7 +284,7 @@ def test_a_test_suite_of_ones_own(tmp_path: Path) -> None:
 
         def test_a_lost_connection_loses_nothing(nsqd, nsq_proxy):
             proxy = nsq_proxy(nsqd)
-            with Producer(proxy.address) as producer:
+            with Producer(proxy.address, retry_unknown=True) as producer:
                 producer.publish("signups", b"carol")
                 proxy.reset()
                 producer.publish("signups", b"dave")
