@@ -224,7 +224,7 @@ def test_a_network_with_jitter_carries_a_backlog(cluster: Cluster, jitter: float
     assert rates[1] >= 0.7 * rates[0]
 
 
-@pytest.mark.parametrize("latency", [0.0025, 0.025, 0.1])
+@pytest.mark.parametrize("latency", [0.0025, 0.1])
 @pytest.mark.parametrize(
     ("nsqds", "places", "busy", "burst"), [(10, 10, 1, 1), (4, 3, 4, 1), (10, 5, 10, 1), (10, 25, 3, 1), (5, 30, 0, 50)]
 )
@@ -271,7 +271,7 @@ def test_sparse_messages_come_at_once_and_cost_hardly_any_rdy(cluster: Cluster, 
 
 
 #: ``GNSQ_LIKE_HYPOTHESIS=thorough python -m pytest tests/simulation/test_places.py -k random`` runs the thousand.
-SCENES = {"quick": 15, "full": 100}.get(PROFILE, 1000)
+SCENES = {"quick": 6, "full": 100}.get(PROFILE, 1000)
 
 
 @pytest.mark.parametrize("seed", range(SCENES))
