@@ -1,20 +1,22 @@
 """The charge of one connection: how many messages it may cost, and its round trip.
 
 nsqd delivers on a connection while fewer messages are in flight than RDY (docs/internals 1.12). RDY is a level, not a
-credit; it has no reply, and lowering it recalls nothing. So a connection may cost what it may hold, or what it holds
-and may still get:
+credit; it has no reply, and lowering it recalls nothing. So at worst, a connection costs the larger of two (its share;
+what it holds and may still get), plus reserved messages:
 
     cost = max(share, in time + coming) + reserved
 
-``share`` is what the plan grants; RDY as sent is never above it, apart from slow messages. ``coming`` counts messages
-that nsqd may have sent before it read a lower RDY. It falls with each message that arrives, and ends with the settling
-time, if everything has been written and read by then (``settle``).
+``share`` is what the plan grants. The RDY sent is at most the share plus the slow messages. ``coming`` counts messages
+that nsqd may have sent before it read a lower RDY. Each arriving message lowers it. After the settling time it is 0,
+once our RDY has left the socket and everything received has been read (``Places._settle``).
 
 *Reserved* are messages whose handlers take long. They belong to no share, so that hung handlers cut no connection off.
-*Slow* ones are before their deadline: nsqd counts them, so RDY is the share plus these. *Overdue* ones nsqd delivers
-again, or is about to: it does not count them. The others are *in time*.
+*Slow* ones are before their deadline: nsqd still counts them, which is why RDY may exceed the share by these. *Overdue*
+ones are past it: nsqd no longer counts them, and delivers them again. The others are *in time*.
 
-Rules for editors. Only the methods here assign the attributes. ``received`` and ``answered`` are on the path of every
+Rules for editors. Only the methods here assign ``rdy``, ``in_flight`` and the times of answers and commands. ``share``
+is also assigned by ``Line.grant``; ``slow``, ``overdue``, ``coming``, ``settled_at``, ``allowed`` and ``closing`` also
+by ``Places``; ``round_trip`` also when SUB was answered. ``received`` and ``answered`` are on the path of every
 message: no loops, no allocation.
 """
 

@@ -1,13 +1,13 @@
 """A limit of messages a second: tokens, and no more RDY than there are tokens for.
 
 Each message that arrives takes a *token*; tokens come at ``rate``, up to those of a second. nsqd sends messages while
-fewer are in flight than RDY, so what may arrive without another command is the *exposure*: RDY less those in flight, or
-those that are coming after RDY was lowered, of all connections. It never exceeds the tokens. So no message waits here
-for its token, while its time at nsqd runs.
+fewer are in flight than RDY. What may arrive without another command is the *exposure*: on each connection RDY less the
+messages in flight or, if they are more, those that may still come after RDY was lowered. The sum over all connections
+is kept within the tokens. So no message waits here for its token, while its time at nsqd runs.
 
 An answer raises the exposure, because nsqd may send another message. Where the tokens do not suffice for that, RDY 0 is
 sent before the answer. So RDY commands come in pairs: RDY up for the tokens there are, RDY 0 when they have been used.
-One raise at a time, and a pause between two of them, limit their number to COMMANDS a second; the tokens that come
+One raise at a time, and a pause between two of them, limit the commands to COMMANDS a second; the tokens that come
 meanwhile are the next raise's. Where the messages are fewer than the tokens, RDY stays up, and no commands are needed.
 """
 

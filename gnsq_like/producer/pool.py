@@ -6,11 +6,11 @@ caller is woken only once, with the outcome. A publish that nsqd does not have (
 deadline. A refusal is passed to the caller, and so is an unknown outcome, unless ``retry_unknown`` accepts the risk of
 a duplicate.
 
-With ``fail_fast``, publishes fail at once while fewer nsqds are left than one needs (``_check_away``). An nsqd is away
-if the last try to connect to it failed, or if it is connected but doubted; one whose first try is under way is not. A
-round of discovery must have ended, because it may find others. Meanwhile the nsqds are redialled, at least once a
-second, also beside a doubted connection, and publishes are sent again when as many as needed have answered IDENTIFY, or
-their doubted connections have come back to life.
+With ``fail_fast``, publishes fail at once while fewer nsqds are left than a publish needs (``_check_away``). An nsqd is
+away if the last try to connect to it failed, or if it is connected but doubted; one whose first try is under way is
+not. Nothing fails at once before the first round of discovery has ended, because it may find other nsqds. Meanwhile
+nsqds are redialled, mostly at least once a second, even those with a doubted connection. Publishes are sent again when
+enough nsqds have answered IDENTIFY, or send something on the doubted connection again.
 
 Rules for editors: a Pool belongs to one hub's thread. Only ``close`` may switch. A publish in the queue has ``sent_to``
 None.

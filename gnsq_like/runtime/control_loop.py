@@ -1,14 +1,16 @@
 """The control loop of a Reader or Producer: a greenlet that acts on events and deadlines.
 
-An *action* is a function without arguments that never switches. It is asked for (``soon``), or given a time (``by``);
-asked for several times, it is called once. So the cost of a wake depends on the events, not on the number of
-connections. Once a second, ``look`` checks everything, and so makes up for work that an exception has interrupted.
+An *action* is a function without arguments that never switches. It is called soon (``soon``), or at a time (``by``);
+several requests of one kind before the call make one call. So the cost of a wake depends on the events, not on the
+number of connections. Once a second, ``look`` checks everything, and so makes up for work that an exception has
+interrupted.
 
 An exception that escapes an action, a ``gevent.Timeout`` included, is logged, and the loop continues. KeyboardInterrupt
 and SystemExit reach the main greenlet as from any greenlet of gevent, and the loop goes on. GreenletExit ends it.
 
-Rules for editors: the hub wakes the greenlet by its own ``switch``, and runs no Python code for it: what a signal
-handler raises comes up here. The greenlet waits in one place only, so it does not matter what has woken it.
+Rules for editors: wake the greenlet only by its ``switch``, never by a Python callback in the hub, so that what a
+signal handler raises comes up here, and not in the hub. The greenlet waits in one place only, so it does not matter
+what has woken it.
 """
 
 from __future__ import annotations

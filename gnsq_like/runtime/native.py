@@ -9,8 +9,8 @@ default argument would keep the function that it was given at import, so for tho
 
 Random draws, for delays and for the order of turns, are not those of the ``random`` module: an application that seeds
 it in each of its processes would make them all redial at the same moments, and its own sequence would not be
-reproducible with greenlets of ours drawing from it. Nor of its SystemRandom, whose import takes a millisecond or two of
-each first publish.
+reproducible with greenlets of ours drawing from it. Nor are they its SystemRandom's, whose import takes a millisecond
+or two of each first publish.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Handlers run in worker greenlets: one more than are blocked.
+"""Handlers run in worker greenlets, as few as possible: those that are blocked, and one more.
 
 A handler that never blocks needs one greenlet, however many messages there are: the same worker takes the queue's
-next item. Another worker is woken or started, up to ``concurrency``, only when the hub gets control while items wait,
-which means that every worker is blocked or idle. ``_pump`` does that: it is scheduled whenever items wait, and runs in
-the hub.
+next item. If the hub gets control while items wait, every worker is blocked or idle; only then another is woken or
+started, up to ``concurrency``. ``_pump`` does that: it is scheduled whenever items wait, and runs in the hub.
 
 The hub polls its sockets only after it has run its callbacks, possibly dozens of them. So items are begun only within
-``SLICE`` after the last known poll: ``_after_poll`` notes the time, from a timer, which the hub never serves without
-polling the sockets first. A worker that has used up the slice goes idle, and the pump continues after the next timer.
-So heartbeats are answered and FINs leave, however much CPU the handlers use. If handlers block, this costs one
-iteration of the hub per slice.
+``SLICE`` after the last known poll: ``_after_poll`` notes the time. A timer calls it, because the hub polls the sockets
+before it serves timers. A worker that has used up the slice goes idle, and the pump continues after the next timer. So
+heartbeats are answered and FINs leave, however much CPU the handlers use. If handlers block, this costs one iteration
+of the hub per slice.
 
 Each call has a fresh copy of the context in which the pool was made, so that no item sees what another has left in a
 ContextVar.
