@@ -31,7 +31,8 @@ from gnsq_like.producer.batching import Member
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish, PublishCounts
-from gnsq_like.producer.waiting import GRACE, PublishResult, Running, check_asyncio, publish_and_wait, set_future
+from gnsq_like.producer.running import Running
+from gnsq_like.producer.waiting import GRACE, PublishResult, check_asyncio, publish_and_wait, set_future
 from gnsq_like.runtime import hub_thread, native, owner
 from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here, is_main_thread, may_wait_here

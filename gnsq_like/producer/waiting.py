@@ -1,19 +1,17 @@
 """Waiting for a publish: one mechanism for all kinds of callers.
 
-A publish is handed over to the thread of the connections, which calls its links when it is settled. A link wakes the
-caller in its own way. Every wait has the same three parts: wait until the deadline, and GRACE longer if another thread
-must report the outcome; withdraw a publish that is not settled by then (:func:`withdraw`); and after an interruption,
-give the publish up (:func:`give_up`), which changes nothing on the wire.
+A publish is handed over to the thread of the connections (:func:`publish_and_wait`), which calls the publish's links
+once its outcome is known. A link wakes the caller in its own way. Every wait has the same three parts: wait until the
+deadline, and GRACE longer if another thread must report the outcome; withdraw a publish that is not settled by then
+(:func:`withdraw`); and after an interruption, give the publish up (:func:`give_up`), which changes nothing on the wire.
 
 =================================  =============================================================================
 Caller                             How it waits
 =================================  =============================================================================
-a greenlet beside the connections  ``Publish.wait_in`` its hub; the pool's deadlines
-any other thread                   ``CrossThreadWait``: a greenlet in its hub, a thread without one on a lock
-nobody, or somebody later          ``PublishResult``, an AsyncResult for all of these, and for tasks of asyncio
+a greenlet beside the connections  ``Publish.wait_in`` (``publish``): in its hub; the pool's deadlines
+any other thread                   ``CrossThreadWait`` (``hub_calls``): in its hub, or on a lock without one
+somebody later, or nobody          ``PublishResult``, an AsyncResult for all of these, and for asyncio tasks
 =================================  =============================================================================
-
-``Running`` holds the parts of a started Producer; its methods are called in the pool's thread only.
 """
 
 from __future__ import annotations
@@ -30,54 +28,13 @@ from gevent._hub_local import get_hub_if_exists
 from gevent.event import AsyncResult
 
 from gnsq_like.errors import InvalidOption, NotSent, UsageError
-from gnsq_like.producer.batching import Member
-from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
+from gnsq_like.producer.running import Running
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, call_here, may_wait_here
 
 if TYPE_CHECKING:
     import asyncio
-
-
-class Running:
-    """The parts of a started Producer: made by the first publish, until a fork, close, or the end of their thread."""
-
-    __slots__ = ("beginning", "hub_handle", "pool", "thread")
-
-    def __init__(self, hub_handle: HubHandle, pool: Pool) -> None:
-        self.hub_handle = hub_handle
-        self.thread = hub_handle.thread
-        self.pool = pool
-        #: Whether ``begin`` runs: a signal handler that interrupts it must begin no other, because each publish would
-        #: take the other's answer, or wait for one that never comes.
-        self.beginning = False
-
-    def begin(self, publish: Publish, now: float) -> None:
-        """Send a publish, or add it to a batch. In the pool's thread; never switches."""
-        pool = self.pool
-        try:
-            self.beginning = True
-            if type(publish) is Member and pool.batching is not None and pool.away is None:
-                pool.batching.add(publish, now)
-            else:
-                pool.send(publish, now)
-                pool.watch(publish)  # last, because that costs no time while nsqd works on its answer
-        finally:
-            self.beginning = False
-
-    def drain(self, timeout: float) -> bool:
-        """Wait until nothing is pending; False after ``timeout`` seconds. In the pool's thread; may switch."""
-        if self.pool.batching is not None:
-            self.pool.batching.flush()
-        return self.pool.is_drained() or self.pool.when(self.pool.is_drained).wait(timeout)
-
-    def end(self, timeout: float) -> bool:
-        """Drain and close. In the pool's thread; may switch."""
-        try:
-            return self.drain(timeout)
-        finally:
-            self.pool.close()
 
 
 #: Seconds after a publish's deadline in which the thread of the connections may report its outcome to another. They
