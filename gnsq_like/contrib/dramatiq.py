@@ -238,7 +238,9 @@ class NSQBroker(dramatiq.Broker):
         if self._stopping is None:
             return False
         for item in iter_queue(self._stopping.work_queue):
-            _of(item.message).delivery.requeue(0, backoff=False)
+            # Dramatiq before 2.2 has pairs: priority, message.
+            message = item.message if hasattr(item, "message") else item[1]
+            _of(message).delivery.requeue(0, backoff=False)
         return True
 
     def emit_after(self, signal: str, *args: Any, **kwargs: Any) -> None:
