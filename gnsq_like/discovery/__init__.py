@@ -1,1 +1,1 @@
-"""Finds nsqds (``lookupd_poller``), and decides when each address is dialled (``redial``)."""
+"""Finds nsqds (``lookupd_poller``), and decides when each address is dialled (``dialler``)."""

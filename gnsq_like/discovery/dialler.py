@@ -289,13 +289,15 @@ class Redialer(Generic[_A]):
 
     def stop(self) -> None:
         """End all tries. May switch."""
-        self._stopped = True
-        gevent.killall([greenlet for each in self.diallers for greenlet in each.greenlets])
+        self._end(block=True)
 
     def forked_child(self) -> None:
         """In a forked child: end all tries, which are the parent's. Never switches."""
+        self._end(block=False)
+
+    def _end(self, *, block: bool) -> None:
         self._stopped = True
-        gevent.killall([greenlet for each in self.diallers for greenlet in each.greenlets], block=False)
+        gevent.killall([greenlet for each in self.diallers for greenlet in each.greenlets], block=block)
 
     @property
     def diallers(self) -> list[Dialler]:

@@ -49,6 +49,15 @@ def note(what: str, name: object) -> None:
     os.write(_notes(), f"{what} {os.getpid()} {name}\n".encode())
 
 
+def run(name: str) -> None:
+    """Note that a job begins, work as its name says, and note that it is done; "fail" in the name fails."""
+    note("began", name)
+    work(name)
+    if "fail" in name:
+        raise ValueError(name)
+    note("done", name)
+
+
 def work(name: str) -> None:
     """Work for the seconds that the name begins with, "0.5-something"; or, "gate-something", until the gate is open."""
     until = name.partition("-")[0]
