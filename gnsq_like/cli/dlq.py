@@ -40,7 +40,7 @@ def dlq() -> None:
     """List, show, replay and drop the messages of a dead-letter topic.
 
     Letters are taken in flight, and given back unless they are replayed or dropped. An ID is that of a message in this
-    topic, as "list" shows it; NSQD/ID tells equal ids of several nsqds apart.
+    topic, as "list" shows it; NSQD/ID distinguishes equal ids of several nsqds.
     """
 
 

@@ -162,7 +162,7 @@ class Cluster:
         return self.shared.get(("nodes",), ask, max_age)
 
     def node(self, address: str, max_age: float = 0.0) -> Found[NodeReport | None]:
-        """A node with its topics, channels and clients; None if there is none of this name. Raises NoAnswer."""
+        """A node with its topics, channels and clients; None if no node has this name. Raises NoAnswer."""
 
         def ask() -> Found[NodeReport | None]:
             known = self.nodes()

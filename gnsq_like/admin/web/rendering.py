@@ -49,7 +49,7 @@ class Assets:
         return self._files[name][2]
 
     def response(self, name: str) -> Response | None:
-        """The file; None if there is none of this name."""
+        """The file; None if no file has this name."""
         if name not in self._files:
             return None
         kind, data, version = self._files[name]

@@ -10,7 +10,7 @@ Data that is not JSON is in ``data_base64``. Only envelopes that :func:`pack` ha
 last member, so that it comes back byte for byte: CloudEvents of other programs are bodies like any other.
 
 ``partitionkey`` and ``sequence`` are CloudEvents' own extensions; sequence numbers are padded, because CloudEvents
-compares them as text. An outbox's envelope is told from one that only carries a trace by its source.
+compares them as text. The source distinguishes an outbox's envelope from one that only carries a trace.
 """
 
 from __future__ import annotations
