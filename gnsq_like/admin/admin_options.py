@@ -52,11 +52,6 @@ class AdminOptions:
         "A further cluster: NAME=<nsqlookupd>,... or NAME=nsqd:<nsqd>,...; may be given several times.", factory=dict
     )
 
-    pipelines: Mapping[str, str] = _option(
-        "A Spark pipeline whose status is shown: NAME=ADDRESS, its http_address; may be given several times.",
-        factory=dict,
-    )
-
     admin_users: tuple[str, ...] = _option(
         "User that may change something; may be given several times; default: everybody.", ()
     )
@@ -142,10 +137,6 @@ class AdminOptions:
             if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
                 raise InvalidOption("clusters", name, "a name consists of letters, digits, - and _")
             check_addresses(split_kind(addresses)[1])
-        for name, address in self.pipelines.items():
-            if not (name.isprintable() and name.strip() == name != "" and len(name) <= 64):
-                raise InvalidOption("pipelines", name, "a name is printable and has at most 64 characters")
-            check_addresses(address)
         self._check_pair("http_client_tls")
         self._check_pair("nsqd_tls")
         self._check_pair("tls")

@@ -15,8 +15,6 @@ import gevent
 
 from gnsq_like.admin.admin_options import AdminOptions, split_kind
 from gnsq_like.admin.upstream.cluster import Cluster
-from gnsq_like.admin.upstream.pipelines import MAX_ANSWER_BYTES as MAX_PIPELINE
-from gnsq_like.admin.upstream.pipelines import PipelineClient
 from gnsq_like.cluster.daemons import Daemons
 from gnsq_like.errors import InvalidOption, NotRunning
 from gnsq_like.runtime import native
@@ -58,17 +56,6 @@ class Core:
         #: Called in the thread before it ends.
         self.on_stop: list[Callable[[], None]] = []
         self._make_clusters()
-
-    def pipeline_client(self, address: str, timeout: float) -> PipelineClient:
-        """A client for a pipeline's status."""
-        return PipelineClient(
-            address,
-            timeout,
-            connect_timeout=timeout,
-            verify=self._verify,
-            cert=self._cert,
-            max_answer_bytes=MAX_PIPELINE,
-        )
 
     def _make_clusters(self) -> None:
         options = self.options

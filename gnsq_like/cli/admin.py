@@ -58,7 +58,6 @@ def _named(given: tuple[str, ...]) -> dict[str, str]:
 _TABLE: dict[str, object] = {"multiple": True, "default": ()}
 _SPECIAL: dict[str, dict[str, object]] = {
     "clusters": {**_TABLE, "flag": "cluster", "callback": _clusters},
-    "pipelines": {**_TABLE, "flag": "pipeline", "callback": lambda context, parameter, given: _named(given)},
     "trusted_proxies": {"flag": "trusted-proxy"},
     "nsqd_auth_secret": {"envvar": "NSQ_AUTH_SECRET"},
 }

@@ -153,19 +153,18 @@ def test_any_number_of_scrapers_cause_one_round_and_one_page() -> None:
 
 
 def test_alerts() -> None:
-    with site(nsqd_http_addresses=("127.0.0.1:1",), pipelines={"p": "127.0.0.1:2"}, history=False) as made:
+    with site(nsqd_http_addresses=("127.0.0.1:1",), history=False) as made:
         client = client_of(made)
         assert client.get("/api/alerts").get_json()["alerts"] == []
-        for _ in range(2):
-            made.recorders[""].alerts.update([down("n:1"), Alert("stuck", "t/c is stuck", "t", "c")], 1000.5)
-            made.pipelines.alerts.update(
-                [Alert("pipeline_down", "pipeline p does not answer", node="127.0.0.1:2")], 2000.0
-            )
+        first = [down("n:1"), Alert("stuck", "t/c is stuck", "t", "c")]
+        for at, alerts in ((1000.5, first), (2000.0, [*first, down("n:2")])):
+            for _ in range(2):
+                made.recorders[""].alerts.update(alerts, at)
         found = client.get("/api/alerts").get_json()
         assert found["alerts"] == [
             {
-                **{"alert": "pipeline_down", "text": "pipeline p does not answer", "topic": "", "channel": ""},
-                **{"node": "127.0.0.1:2", "since": 2000},
+                **{"alert": "node_down", "text": "nsqd n:2 does not answer", "topic": "", "channel": ""},
+                **{"node": "n:2", "since": 2000},
             },
             {
                 **{"alert": "node_down", "text": "nsqd n:1 does not answer", "topic": "", "channel": ""},
@@ -177,7 +176,7 @@ def test_alerts() -> None:
         made.core.run(made.core.clusters[""].shared.forget)
         samples = samples_of(client)["nsq_admin_alert"]
         assert {(labels["alert"], labels["topic"], value) for labels, value in samples} == {
-            *(("pipeline_down", "", 1), ("node_down", "", 1), ("stuck", "t", 1)),
+            *(("node_down", "", 1), ("stuck", "t", 1)),
         }
 
 

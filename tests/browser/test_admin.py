@@ -16,7 +16,6 @@ from selenium.webdriver.common.keys import Keys
 
 from gnsq_like.testing import RunningCluster, running_cluster
 from tests.support import browsing, raw
-from tests.support.pipeline_tables import Run, running_status
 from tests.support.web import Server, running
 
 pytestmark = pytest.mark.browser
@@ -130,37 +129,12 @@ def test_every_page(visitor: Visitor, cluster: RunningCluster) -> None:
         "node": f"/nodes/{node}",
         "counter": "/counter",
         "lookup": "/lookup",
-        "pipelines": "/pipelines",
         "activity": "/activity",
     }
     for name, path in pages.items():
         visitor.go(path)
         assert visitor.find("h1").text
         visitor.look(name)
-
-
-def test_pipelines_and_one_that_is_away(browser: Any, cluster: RunningCluster, tmp_path: Path) -> None:
-    run = Run(depth=100_000)
-    run.wrote(0, messages=40_000)
-    run.wrote(1, messages=41_000, rejected=300, latency=0.8)
-    long_name = "nsqd-with-a-rather-long-name.example.com:4150"
-    run.look(20, {"nsqd-1.example.com:4150": 5_000, long_name: None})
-    with running_status(run, 25) as address:
-        flags = [f"--lookupd-http-address={each}" for each in cluster.lookupd_http_addresses]
-        flags += [f"--pipeline=clicks={address}", "--pipeline=orders from the shop=127.0.0.1:1"]
-        command = ["-m", "gnsq_like", "admin", "--http-address=127.0.0.1:0", *flags]
-        with running(command, tmp_path, r"HTTP: listening on 127\.0\.0\.1:(\d+)") as server:
-            visitor = Visitor(browser, server.port)
-            visitor.go("/")
-            visitor.until(lambda: "running" in visitor.find("#p-1").text)
-            visitor.until(lambda: "no answer" in visitor.find("#p-2").text)
-            visitor.look("topics-with-pipelines")
-            browsing.load_by(browser, lambda: browsing.click(visitor.find("#p-1")))
-            visitor.says("away since")
-            visitor.look("pipelines-watched")
-            run.look(30, {"nsqd-1.example.com:4150": 150_000, long_name: None})
-            visitor.says("150,000 messages wait, more than 100,000")
-            browser.get("about:blank")
 
 
 def test_every_action_of_a_topic_and_channel(visitor: Visitor, cluster: RunningCluster) -> None:

@@ -41,8 +41,6 @@ def test_nsqadmins_flags_and_config_file(tmp_path: Path) -> None:
             dev_static_dir = "/x"
             [clusters]
             east = ["nsqd:127.0.0.1:9"]
-            [pipelines]
-            clicks = "127.0.0.1:9"
             """
         )
         flags = ["-config", str(config), "-base-path", "/nsq", "-verbose=true", "--log-level=info", "--no-peek"]
@@ -65,7 +63,6 @@ def test_nsqadmins_flags_and_config_file(tmp_path: Path) -> None:
             }
             assert raw.get(address, "/nsq/api/topics").json() == {"topics": None, "message": ""}
             assert raw.get(address, "/nsq/clusters/east/api/topics").status == 502
-            assert b"127.0.0.1:9" in raw.get(address, "/nsq/pipelines").body
             assert "[nsqadmin]" in server.log
             assert server.end(signal.SIGTERM) == 0
 

@@ -20,7 +20,7 @@ _IN_A_ROW = 2
 class Alert:
     """A problem, for as long as it lasts. Alerts that differ only in their figures are equal."""
 
-    #: A word for programs: node_down, nsqlookupd_down, unhealthy, pipeline_down, depth; or a state, such as stuck,
+    #: A word for programs: node_down, nsqlookupd_down, unhealthy, depth; or a state, such as stuck,
     #: paused, no_consumers.
     name: str
     #: For people, with the figures of the last round.
@@ -36,7 +36,7 @@ class Alert:
 
 
 class Alerts:
-    """The alerts of one cluster, or of all pipelines.
+    """The alerts of one cluster.
 
     :param note: called with each alert, when, and whether it begins
     """
@@ -73,11 +73,9 @@ class Alerts:
         self.present = {**others, alert: at} if begins else others
         self._note(alert, at, begins)
 
-
-def all_of(*several: Alerts) -> dict[Alert, float]:
-    """Alerts with the time of their beginning (epoch); the newest first."""
-    found = [item for alerts in several for item in alerts.present.items()]
-    return dict(sorted(found, key=lambda item: -item[1]))
+    def newest_first(self) -> dict[Alert, float]:
+        """The alerts with the time of their beginning (epoch)."""
+        return dict(sorted(self.present.items(), key=lambda item: -item[1]))
 
 
 def down(node: str, why: str = "does not answer") -> Alert:

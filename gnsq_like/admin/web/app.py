@@ -33,7 +33,6 @@ from gnsq_like.admin.web.pages import (
     node,
     nodes,
     peek,
-    pipelines,
     topic,
     topics,
 )
@@ -47,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 ROUTES = [
     *(topics.ROUTE, topic.ROUTE, topic.PUBLISH, channel.ROUTE, nodes.ROUTE, node.ROUTE, counter.ROUTE, lookup.ROUTE),
-    *(pipelines.ROUTE, activity.ROUTE, peek.ROUTE, letters.ROUTE, act.ROUTE),
+    *(activity.ROUTE, peek.ROUTE, letters.ROUTE, act.ROUTE),
 ]
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]

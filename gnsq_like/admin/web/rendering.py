@@ -113,7 +113,6 @@ class Renderer:
             "cluster": view.cluster,
             "warnings": [*dict.fromkeys([*view.overview.warnings, *page.warnings])],
             "alert_count": len(view.alerts),
-            "pipelines": [*view.site.pipelines.present.values()],
             "link": self.link,
             "asset": lambda name: f"{self.link('static', name=name)}?v={self.assets.version(name)}",
             "sorted": sorted_by,

@@ -72,7 +72,7 @@ class Screens:
         identity = site.identity
         view = View(site, site.cluster, site.recorder, dict(request.args), identity.may_write)
         note = _read_note()
-        kept_by = (g.cluster, request.full_path, identity, self.renderer.link("topics"), site.pipelines.rounds)
+        kept_by = (g.cluster, request.full_path, identity, self.renderer.link("topics"))
         kept = kept and note is None
 
         def build() -> Page | str:

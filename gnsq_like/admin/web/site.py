@@ -11,7 +11,7 @@ from flask import g, request
 from gnsq_like.admin.admin_options import AdminOptions
 from gnsq_like.admin.audit import AuditLog
 from gnsq_like.admin.core import Core
-from gnsq_like.admin.history.alerts import Alert, all_of
+from gnsq_like.admin.history.alerts import Alert
 from gnsq_like.admin.history.columns import FINE_SECONDS
 from gnsq_like.admin.history.recorder import Recorder
 from gnsq_like.admin.history.store import Store
@@ -21,7 +21,6 @@ from gnsq_like.admin.peek import Peeks
 from gnsq_like.admin.upstream.actions import Performed
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.overview import Overview
-from gnsq_like.admin.upstream.pipelines import Pipelines
 from gnsq_like.admin.web.guard import Guard
 from gnsq_like.admin.web.identity import Identities, Identity
 from gnsq_like.admin.web.operations import Operations, Target
@@ -50,9 +49,6 @@ class Site:
             notify = notifications.send
             self.core.on_stop.append(notifications.close)
         self.operations = Operations(self.core, self.audit, notify)
-        self.pipelines = Pipelines(options.pipelines, self.core.pipeline_client)
-        self.core.on_start.append(self.pipelines.run)
-        self.core.on_stop.append(self.pipelines.close)
         store = Store(options.history_file) if options.history_file else None
         #: By cluster.
         self.recorders = {name: self._recorder(name, store) for name in self.core.clusters}
@@ -96,8 +92,8 @@ class Site:
 
     @property
     def alerts(self) -> dict[Alert, float]:
-        """Alerts of this request's cluster and of pipelines, with their beginnings."""
-        return all_of(self.recorder.alerts, self.pipelines.alerts)
+        """Alerts of this request's cluster, with their beginnings; the newest first."""
+        return self.recorder.alerts.newest_first()
 
     def recorder_of(self, cluster: str) -> Recorder:
         """The history of a cluster; for the core's thread."""

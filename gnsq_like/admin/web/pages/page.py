@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from werkzeug.wrappers import Response as AnyResponse
 
-from gnsq_like.admin.history.alerts import Alert, all_of
+from gnsq_like.admin.history.alerts import Alert
 from gnsq_like.admin.history.recorder import Recorder
 from gnsq_like.admin.upstream.cluster import Cluster
 from gnsq_like.admin.upstream.overview import Overview
@@ -44,7 +44,7 @@ class View:
         """Take the overview that all pages begin with. May switch."""
         self.overview = self.recorder.look(SHARED_SECONDS)
         self.totals = self._totals()
-        self.alerts = all_of(self.recorder.alerts, self.site.pipelines.alerts)
+        self.alerts = self.recorder.alerts.newest_first()
 
     def sparks(self, *key: str, metrics: tuple[str, ...] = ("depth", "rate")) -> dict[str, object]:
         """Small graphs of a series, by metric."""
