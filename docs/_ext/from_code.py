@@ -33,7 +33,7 @@ NOT_FIXED = {
 #: Options whose unit their names do not show: bytes, rather than a count.
 SIZES = re.compile(r"_(bytes|size)$|^max_(msg|body)_size$|^(max_)?output_buffer_size$")
 #: Floats that are no durations.
-NOT_SECONDS = {"lookupd_poll_jitter", "stop_above", "rejected"}
+NOT_SECONDS = {"lookupd_poll_jitter"}
 
 
 def comments(cls: type) -> dict[str, str]:
@@ -132,11 +132,9 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     from gnsq_like.cluster.nodes import Node
     from gnsq_like.contrib.prometheus import Metrics
     from gnsq_like.http.stats import checked_stats
-    from gnsq_like.spark.pipeline.config import LimitOptions
+    from gnsq_like.spark.pipeline.status import RunStatus
     from gnsq_like.spark.source.plan import Depth, Queue
     from gnsq_like.spark.staging.offsets import TopicChannel
-    from gnsq_like.spark.watch.run_metrics import StatusCollector
-    from gnsq_like.spark.watch.run_status import RunStatus
     from gnsq_like.workers import pages
 
     registry = CollectorRegistry()
@@ -148,17 +146,16 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     collected.watch_producer(producer)
     worker = {"number": 1, "state": "running", "memory_bytes": 0, "started_at": 0, "heartbeat_age": 0}
     supervisor = pages.Collector({"workers": [worker], "wanted": 1, "restarts": {}})
-    pipeline = RunStatus("pipeline", LimitOptions(), ())
+    pipeline = RunStatus("pipeline")
     queue = Queue(TopicChannel("topic", "channel"), "127.0.0.1:4150")
-    pipeline.look({queue: Depth(0)}, (), is_busy=False)
-    run = StatusCollector(pipeline.current)
+    pipeline.look({queue: Depth(0)}, ())
     latency = {"count": 1, "percentiles": [{"quantile": 0.99, "value": 1.0}]}
     channel = {"channel_name": "channel", "zone_local_msg_count": 1, "e2e_processing_latency": latency}
     topic = {"topic_name": "topic", "channels": [channel], "e2e_processing_latency": latency}
     overview = Overview(0.0, 0.0, lookupds={"127.0.0.1:4161": ""})
     add_node(overview, NodeTotal(Node("host", "127.0.0.1", 4150, 4151)), read_stats(checked_stats({"topics": [topic]})))
     cluster = ClusterCollector(overview, [down("127.0.0.1:4151")])
-    for family in [*registry.collect(), *supervisor.collect(), *run.collect(), *cluster.collect()]:
+    for family in [*registry.collect(), *supervisor.collect(), *pipeline.collect(), *cluster.collect()]:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
         yield name, family.type, family.documentation, ", ".join(labels)

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 #: Modules that the commands need in addition to those of [cli].
 _NEEDED = {"pyspark", "pyarrow", "py4j"}
 
-#: The exit status of a run that has written everything and passed a limit.
-LIMIT_STATUS = 3
-
 #: Seconds: a century, more than any pipeline has run.
 _EVER = 100 * 366 * 86400
 
@@ -76,7 +73,7 @@ _SPARK_LOG = click.option(
 @click.option(
     "--http-address",
     metavar="ADDRESS",
-    help="Serve /metrics, /healthz and /status here, as 127.0.0.1:9160; not at the file's http_address.",
+    help="Serve metrics for Prometheus here, as 127.0.0.1:9160; not at the file's http_address.",
 )
 @click.option(
     "--adopt",
@@ -100,7 +97,6 @@ def run(
       0    all messages are written
       1    it failed under way; nothing is lost, start it again
       2    it could not begin: wrong configuration, no nsqd, no Java
-      3    all messages are written, but a limit of [limits] is passed
       130  ended by Ctrl-C or SIGTERM; nothing is lost
     """
     from gnsq_like.cli.pipeline_screen import PipelineLayout, summary
@@ -117,7 +113,7 @@ def run(
         def update(snapshot: Snapshot) -> None:
             if snapshot.http_address and not shown:
                 shown.append(snapshot.http_address)
-                view.say(f"Its status is at http://{snapshot.http_address}/status")
+                view.say(f"Its metrics are at http://{snapshot.http_address}/metrics")
             view.update(snapshot)
 
         with make_view(PipelineLayout(), quiet=quiet) as view:
@@ -132,10 +128,6 @@ def run(
                 adopt=adopt,
             )
         click.echo(summary(last))
-    if last.problems:
-        for problem in last.problems:
-            click.echo(f"Limit passed: {problem}.", err=True)
-        raise SystemExit(LIMIT_STATUS)
 
 
 @pipeline.command(short_help="Check a pipeline's file, its daemons and its places, and write nothing.")

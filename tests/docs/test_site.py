@@ -128,10 +128,10 @@ def test_the_flags_of_the_client_are_in_the_reference() -> None:
 def test_every_metric_is_in_the_reference() -> None:
     from gnsq_like.admin.web import metrics
     from gnsq_like.contrib import prometheus
-    from gnsq_like.spark.watch import run_metrics
+    from gnsq_like.spark.pipeline import status
     from gnsq_like.workers import pages
 
-    tables = "\n".join(str(each.__doc__) for each in (metrics, prometheus, pages, run_metrics))
+    tables = "\n".join(str(each.__doc__) for each in (metrics, prometheus, pages, status))
     listed = set(re.findall(r"^(nsq_\w+) ", tables, re.MULTILINE))
     assert len(listed) > 20
     assert listed == inventory()["std:metric"]

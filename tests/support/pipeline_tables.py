@@ -1,24 +1,16 @@
-"""Tables of a pipeline, written without Spark, for tests of the report."""
+"""Tables of a pipeline, written without Spark, for tests of its metrics and maintenance."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
 
-from gnsq_like.spark.pipeline.config import LimitOptions, Pipeline
+from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.metrics import CLASSES, Group, MinuteMetrics, as_rows, fold
-from gnsq_like.spark.source.plan import Depth, Queue
-from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.spark.tables.data_file import batch_directory, batch_name
-from gnsq_like.spark.watch.live_server import LiveServer
-from gnsq_like.spark.watch.run_status import RunStatus
 
 START = datetime(2026, 11, 21, 13, 59, 50, tzinfo=UTC)
 
@@ -53,46 +45,3 @@ def read_metrics(pipeline: Pipeline) -> list[MinuteMetrics]:
     rows = [row for part in parts for row in parquet.read_table(part, partitioning=None).to_pylist()]
     made = [MinuteMetrics(**{**row, **{name: dict(row[name]) for name in ("attempts", "latencies")}}) for row in rows]
     return sorted(made, key=lambda row: (row.seen_at, row.minute))
-
-
-# -- statuses of a pipeline's run, made without a run ----------------------------------------------
-
-#: When the runs here began: batch 0 begins then, the others every 10 seconds.
-BEGAN = START.timestamp()
-
-
-class Run:
-    """A run that is told what it sees."""
-
-    def __init__(self, **options: Any) -> None:
-        #: The time of day; the test moves it.
-        self.now = BEGAN
-        of = TopicChannel("clicks", "table")
-        self.status = RunStatus("clicks <b>", LimitOptions(**options), [of], clock=lambda: self.now)
-        self.status.runs()
-
-    def wrote(self, number: int, **figures: Any) -> None:
-        """Write a batch (``pipeline_tables.batch``), in a second."""
-        self.status.wrote([replace(row, topic="clicks") for row in batch(number, **figures)])
-
-    def look(
-        self, seconds: float, depths: Mapping[str, int | None] | None = None, *, busy: bool = False
-    ) -> Mapping[str, Any]:
-        """Look ``seconds`` after the beginning; the status then."""
-        given = {"127.0.0.1:4150": 0} if depths is None else depths
-        of = TopicChannel("clicks", "table")
-        found = {Queue(of, address): Depth(count, 1) for address, count in given.items() if count is not None}
-        away = [address for address, count in given.items() if count is None]
-        self.now = BEGAN + seconds
-        self.status.look(found, away, is_busy=busy)
-        return self.status.current
-
-
-@contextmanager
-def running_status(run: Run, seconds: float = 120) -> Iterator[str]:
-    """Context manager: a server of the run's status, so many seconds after its beginning; its address."""
-    server = LiveServer(lambda: run.status.current, "127.0.0.1:0", clock=lambda: BEGAN + seconds)
-    try:
-        yield server.address
-    finally:
-        server.close()

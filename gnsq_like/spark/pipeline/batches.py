@@ -178,19 +178,19 @@ class BatchWriter:
             found[0] += group.messages
             found[1] += 0 if group.fits else group.messages
         for topic, (messages, rejected) in sorted(counts.items(), key=str):
-            if messages < LEAST_TO_JUDGE or rejected <= self._own(topic).limit_options.stop_above * messages:
+            if messages < LEAST_TO_JUDGE or rejected <= self._own(topic).stop_above * messages:
                 continue
             reasons: Counter[str] = Counter()
             for report in reports:
                 for (of, reason), count in report.reasons.items():
                     reasons[reason] += count if self._topic(of) == topic else 0
             [(why, _)] = reasons.most_common(1)
-            schema, limit = (f"topics.{topic}",) * 2 if topic in self._pipeline.topics else ("parse", "limits")
+            table = f"topics.{topic}" if topic in self._pipeline.topics else "parse"
             which = "a batch" if topic is None else f"topic {topic} in a batch"
             raise PipelineFailed(
                 f"the schema must be wrong: {rejected} of {messages} messages of {which} do not fit it, mostly because "
-                f"{why}. Nothing of the batch was written: correct {schema}.schema and start again, or raise "
-                f"{limit}.stop_above to reject them"
+                f"{why}. Nothing of the batch was written: correct {table}.schema and start again, or raise "
+                f"{table}.stop_above to reject them"
             )
 
     def _publish_letters(self, spark: SparkSession, seen_at: datetime, number: int) -> None:

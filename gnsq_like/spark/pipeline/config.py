@@ -8,57 +8,18 @@ refused before Java is started.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from gnsq_like.addresses import parse_address
-from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
-from gnsq_like.spark.format_options import SourceOptions, duration, duration_from, number, option, parse_options, size
+from gnsq_like.errors import InvalidAddress, InvalidOption, UsageError, did_you_mean
+from gnsq_like.spark.format_options import SourceOptions, duration, duration_from, option, parse_options, size
 from gnsq_like.spark.pipeline.by_topic import OF_FORMAT, check_topics, of_one, options_of, place_of, with_topics
 from gnsq_like.spark.pipeline.transform import KEPT, check_given
 from gnsq_like.spark.sink import SinkOptions
-
-
-def _above_zero(read: Callable[[str], float]) -> Callable[[str], float]:
-    def checked(value: str) -> float:
-        found = read(value)
-        if found <= 0:
-            raise UsageError("it must be above 0")
-        return found
-
-    return checked
-
-
-def _share(value: str) -> float:
-    try:
-        found = float(value)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found <= 1:
-        raise UsageError("it must be a number from 0 to 1, as 0.05 for 5 %")
-    return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class LimitOptions:
-    """The table [limits]: limits for a run. None is no limit."""
-
-    #: The share of rejected messages, in a batch of at least 100 messages, beyond which the schema must be wrong, and
-    #: the run ends before it writes any of that batch; 1: never.
-    stop_above: float = option(_share, 0.9)
-    #: How far the table may be behind.
-    lag: float | None = option(_above_zero(duration), None)
-    #: How many messages may wait in all nsqds together.
-    depth: int | None = option(number(0), None)
-    #: The share of rejected messages in the last ``window``.
-    rejected: float | None = option(_share, None)
-    #: How long there may be no messages, since the last batch in the table.
-    nothing_for: float | None = option(_above_zero(duration), None)
-    #: The time over which the share of rejected messages and the latency are measured.
-    window: float = option(_above_zero(duration), 300.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +62,9 @@ _Options = TypeVar("_Options")
 
 _ADDRESSES = ("nsqd_tcp_addresses", "lookupd_http_addresses")
 #: The fields that are tables of the file.
-_TABLES = ("source", "transform", "dead_letters", "table", "limits", "spark")
+_TABLES = ("source", "transform", "dead_letters", "table", "spark")
 #: The fields that are in the table [parse].
-_PARSE = ("schema", "timestamp_unit")
+_PARSE = ("schema", "timestamp_unit", "stop_above")
 
 
 class BadPipelineFile(UsageError):
@@ -135,6 +96,9 @@ class Pipeline:
     dead_letters: Mapping[str, str] = field(default_factory=dict)
     #: The unit of numbers in TIMESTAMP fields, which count from 1970: "s", "ms", "us" or "ns".
     timestamp_unit: str = "s"
+    #: The share of messages that do not fit, in a batch of at least 100 messages, beyond which the schema must be
+    #: wrong, and the run ends before it writes any of that batch; 1: never.
+    stop_above: float = 0.9
     #: The format of the table, one of FORMATS.
     format: str = "parquet"
     #: How the tables are maintained, and how often (``maintenance``); under "options.NAME" options of the format, by
@@ -153,10 +117,8 @@ class Pipeline:
     rejected: str = ""
     metrics: str = ""
     checkpoint: str = ""
-    #: Where a run serves its page, ``/metrics``, ``/healthz`` and ``/status``: "host:port" (port 0: any free one).
+    #: Where a run serves its metrics for Prometheus: "host:port" (port 0: any free one).
     http_address: str = ""
-    #: Limits for a run (:class:`LimitOptions`).
-    limits: Mapping[str, str] = field(default_factory=dict)
     #: The place where every message is kept unchanged, for replays; "" for none.
     archive: str = ""
     #: Settings of Spark, if the run starts a session of its own.
@@ -176,13 +138,16 @@ class Pipeline:
         if self.format_options and self.format == "parquet":
             reason = "only the formats delta and iceberg have options"
             raise InvalidOption("table.options", ", ".join(self.format_options), reason)
-        for name in ("dedupe_within", "trigger"):
+        for name in ("dedupe_within", "trigger", "stop_above"):
             if getattr(self, name) < 0:
                 raise InvalidOption(name, getattr(self, name), "it cannot be negative")
+        if self.stop_above > 1:
+            raise InvalidOption("parse.stop_above", self.stop_above, "it must be a number from 0 to 1, as 0.05 for 5 %")
         if self.http_address:
             try:
-                parse_address(self.http_address, to_listen=True)
-            except UsageError as exc:
+                if parse_address(self.http_address, to_listen=True).path:
+                    raise InvalidOption("http_address", self.http_address, 'it must be "host:port"')
+            except InvalidAddress as exc:
                 raise InvalidOption("http_address", self.http_address, str(exc)) from None
         check_given(self.transform, "transform")
         check_topics(self.topics)
@@ -192,13 +157,7 @@ class Pipeline:
             reason = "the stage must be reachable from Python: a shared path, s3://, gs:// or abfs://"
             raise InvalidOption("source.staging_location", options.staging_location, reason)
         _check_columns(options)
-        self.sink_options, self.limit_options, self.table_options  # noqa: B018
-
-    @property
-    def limit_options(self) -> LimitOptions:
-        """The limits, read; raises InvalidOption."""
-        found = _parsed(LimitOptions, self.limits, "limits")
-        return found
+        self.sink_options, self.table_options  # noqa: B018
 
     @property
     def table_options(self) -> TableOptions:
@@ -240,7 +199,6 @@ class Pipeline:
         if not self.is_by_topic:
             return self
         given = {key: value for key, value in self.topics.get(topic, {}).items() if key != "channel"}
-        limits = {key: _text(f"topics.{topic}.{key}", given.pop(key)) for key in [*given] if key == "stop_above"}
         for key, value in given.items():
             if key != "transform":
                 given[key] = _checked(f"topics.{topic}.{key}", value, Pipeline, key)
@@ -253,7 +211,6 @@ class Pipeline:
                 "name": self.title,
                 "table": options_of(self.table, self.format, self.title, topic),
                 "data": place_of(self.place("data"), topic),
-                "limits": {**self.limits, **limits},
                 **given,
             },
         )

@@ -120,7 +120,7 @@ def _into_table(pipeline: Pipeline, into: str, rejected: bool) -> Pipeline:
         "data": place,
         "rejected": f"{place}-rejected",
         "metrics": f"{place}-metrics",
-        "limits": {**pipeline.limits, "stop_above": "1"} if rejected else pipeline.limits,
+        "stop_above": 1.0 if rejected else pipeline.stop_above,
         # In a catalog, too, it is another table.
         "table": options_of(pipeline.table, pipeline.format, pipeline.title, place.rpartition("/")[2]),
     }

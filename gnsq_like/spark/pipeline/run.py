@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import gevent
@@ -27,7 +26,7 @@ from gnsq_like.spark.pipeline.maintenance import Leisure
 from gnsq_like.spark.pipeline.owners import claimed
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.repair import check_checkpoint
-from gnsq_like.spark.pipeline.served_status import watched
+from gnsq_like.spark.pipeline.status import RunStatus, served
 from gnsq_like.spark.pipeline.transform import load_function
 from gnsq_like.spark.source.nsqds import Nsqds
 from gnsq_like.spark.tables.data_file import list_names
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
-    from gnsq_like.spark.watch.run_status import RunStatus
 
 logger = logging.getLogger(__name__)
 
@@ -65,14 +63,8 @@ class Snapshot:
     #: How many messages wait in nsqd; None if no nsqd answers.
     depth: int | None = None
     is_over: bool = False
-    #: Where the status is served; "" for nowhere.
+    #: Where metrics are served; "" for nowhere.
     http_address: str = ""
-    #: The limits that are passed, as sentences.
-    problems: tuple[str, ...] = ()
-
-
-#: The fields of a snapshot that come from the run's status.
-_FIGURES = ("batches", "messages", "rejected", "bytes", "rate", "lag", "depth")
 
 
 def run_pipeline(
@@ -115,7 +107,8 @@ def run_pipeline(
     if pipeline.sink_options is not None:
         check_sink(pipeline.sink_options)
     check_checkpoint(pipeline)
-    with claimed(pipeline.place("checkpoint")), watched(pipeline) as (status, address):
+    status = RunStatus(pipeline.title)
+    with claimed(pipeline.place("checkpoint")), served(status, pipeline.http_address) as address:
         if address:
             watch(Snapshot(http_address=address))
         with session_for(pipeline, spark, master, log_level) as session:
@@ -184,8 +177,6 @@ class _Run:
         self._started = self._depth_at = 0.0
         #: Batches that were written and not counted yet; a thread of Spark fills it.
         self._written: deque[WrittenBatch] = deque()
-        #: The last batch whose report from Spark was read.
-        self._reported = -1
 
     def start(self, available_now: bool, adopt: bool) -> None:
         """Start the query."""
@@ -222,7 +213,6 @@ class _Run:
         except Exception as exc:
             raise failure(exc, self._places) from exc
         writer.belongs_to(self._query.id)
-        self._status.runs()
         self._started = time.monotonic()
 
     def follow(self, watch: Callable[[Snapshot], None], stop: Callable[[], bool]) -> Snapshot:
@@ -260,12 +250,10 @@ class _Run:
 
     def _last_snapshot(self, watch: Callable[[Snapshot], None]) -> Snapshot:
         snapshot = self._snapshot
-        self._status.end()
         self._snapshot = replace(
             snapshot,
             rate=snapshot.messages / snapshot.seconds if snapshot.seconds else 0.0,
             is_over=True,
-            problems=self._problems,
         )
         watch(self._snapshot)
         return self._snapshot
@@ -275,42 +263,19 @@ class _Run:
         now = time.monotonic()
         while self._written:
             self._status.wrote(self._written.popleft().rows)
-            self._status.renew()
         if now - self._depth_at > _DEPTH_INTERVAL:
             self._depth_at = now
-            self._daemons.depths()
-            if self._query is not None:
-                self._read_reports(self._query)
-                self._look(self._query)
-        found = self._status.current
+            self._status.look(self._daemons.depths(), self._daemons.away)
+        status = self._status
         self._snapshot = replace(
             self._snapshot,
-            **{name: found[name] for name in _FIGURES},
+            **status.written._asdict(),
+            batches=status.batches,
+            rate=status.rate(),
+            lag=status.lag,
+            depth=status.depth,
             seconds=now - self._started,
-            problems=self._problems,
         )
-
-    @property
-    def _problems(self) -> tuple[str, ...]:
-        return tuple(each["text"] for each in self._status.current["problems"])
-
-    def _look(self, query: StreamingQuery) -> None:
-        """Report the depth of each nsqd."""
-        found = query.status
-        self._status.look(
-            self._daemons.last_depths,
-            self._daemons.away,
-            is_busy=found["isTriggerActive"] and found["isDataAvailable"],
-        )
-
-    def _read_reports(self, query: StreamingQuery) -> None:
-        """Read when Spark had a batch done."""
-        for report in query.recentProgress:
-            if report["batchId"] <= self._reported:
-                continue
-            self._reported = report["batchId"]
-            began = datetime.fromisoformat(report["timestamp"]).timestamp()
-            self._status.is_ready(began + report["durationMs"].get("triggerExecution", 0) / 1000)
 
 
 def _check_checkpoint(checkpoint: str) -> None:

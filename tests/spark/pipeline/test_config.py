@@ -56,7 +56,6 @@ wait_in_flight = true
 nsq.client_id = "pipeline"
 [parse]
 schema = "user STRING"
-[limits]
 stop_above = 1
 [dead_letters]
 topic = "clicks.dead"
@@ -83,6 +82,7 @@ spark.executor.memory = "2g"
     assert pipeline.format_options == {"AWS_REGION": "eu-central-1", "some.thing": "true"}
     assert pipeline.table_options.maintain_every == 3600
     assert pipeline.title == "all"
+    assert pipeline.stop_above == 1.0
 
 
 def test_dead_letters_go_to_the_source_s_nsqds_unless_others_are_named() -> None:

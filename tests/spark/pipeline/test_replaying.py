@@ -123,9 +123,9 @@ def test_a_schema_that_does_not_fit_ends_it(spark: SparkSession, tmp_path: Path)
 
 
 def test_rejected_messages_through_a_mended_schema(spark: SparkSession, tmp_path: Path) -> None:
-    pipeline = pipeline_in(tmp_path, limits={"stop_above": "1"})
+    pipeline = pipeline_in(tmp_path, stop_above=1.0)
     write(spark, pipeline, bodies()[:20], [*bodies()[20:], *[b"nope"] * 150])
-    mended = replace(pipeline, archive="", schema="n DOUBLE NOT NULL", limits={})
+    mended = replace(pipeline, archive="", schema="n DOUBLE NOT NULL", stop_above=0.9)
     into = tmp_path / "mended"
     for _ in range(2):
         # However many of them do not fit this schema either.
