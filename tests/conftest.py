@@ -66,6 +66,18 @@ def pytest_collect_directory(
     return found and parent.config.stash.setdefault(_folders, {}).setdefault(path, found)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Hardly anything that is imported here is ever garbage; looking for it again and again would take a third of the
+    time that importing takes, and whoever looks for garbage later would look at all of it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     leave_out(config, items)
@@ -81,14 +93,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _group(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several processes share the tests: a module stays in one, and so does what uses the shared session of
-    Spark; long tests start a Spark of their own, and go anywhere."""
+    Spark. Long tests start a Spark of their own, and simulated ones a process; they go anywhere."""
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
-            module = item.path.relative_to(config.rootpath)
-            group = str(module)
+            group = item.nodeid.partition("::")[0]
             if item.get_closest_marker("spark"):
                 group = "spark"
-            elif item.get_closest_marker("spark_long"):
+            elif item.get_closest_marker("spark_long") or group.startswith("tests/simulation/"):
                 group = item.nodeid
             item.add_marker(pytest.mark.xdist_group(group))
 

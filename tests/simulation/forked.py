@@ -58,14 +58,10 @@ class _Child:
             warnings.simplefilter(
                 "ignore", DeprecationWarning
             )  # a fork while threads run; the child uses none of theirs
-            # The child's garbage collector never looks at what was there before: of a whole run of pytest, that is
-            # most of what a simulated test would cost.
-            gc.freeze()
             self._pid = _fork()
         if not self._pid:
             os.close(self.reader)
             _run(function, writer, timeout)
-        gc.unfreeze()
         os.close(writer)
         #: Real time after which it is killed: it waits for something, which no simulation does.
         self.deadline = _monotonic() + 20 * timeout
@@ -129,6 +125,9 @@ def _is_readable(descriptor: int) -> bool:
 
 
 def _run(function: Callable[[], Any], writer: int, timeout: float) -> None:
+    # The garbage collector never looks at what was there before: of a whole run of pytest, that is most of what a
+    # simulated test would cost.
+    gc.freeze()
     # Seconds of the processor, because a run must not fail for want of one. The traceback is written, then it dies.
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     faulthandler.register(signal.SIGPROF, file=2, chain=True)

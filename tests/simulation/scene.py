@@ -21,7 +21,7 @@ At each moment it must hold, as the nsqds see it:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import gevent
@@ -66,17 +66,15 @@ class Nsqd:
         self.rdy_log: list[tuple[float, int]] = []
         #: RDY, messages in flight, and max(RDY, in flight), of all consumers; and messages ever sent.
         self.rdy = self.in_flight = self.used = self.sent = 0
-        self._turn = -1
+        #: Of its process, as it was looked at.
+        self.turn = -1
 
     def __repr__(self) -> str:
         return f"<nsqd {self.daemon.tcp_address} rdy={self.rdy} in_flight={self.in_flight}>"
 
     def look(self) -> bool:
         """Look at it again; whether something has changed."""
-        turn = self.daemon.process.last_turn
-        if turn == self._turn:
-            return False
-        self._turn = turn
+        self.turn = self.daemon.process.last_turn
         rdy = in_flight = used = 0
         if self.daemon.is_running:
             for client in self.daemon.daemon.clients:
@@ -92,11 +90,13 @@ class Nsqd:
         self.rdy, self.in_flight, self.used, self.sent = rdy, in_flight, used, sent
         return changed
 
-    @property
-    def held(self) -> int:
-        """What it may have delivered unanswered; answers, and a lower RDY before them, count once they are sent."""
+    def held(self, connections: Mapping[str, Any]) -> int:
+        """What it may have delivered unanswered; answers, and a lower RDY before them, count once they are sent.
+
+        :param connections: those of the Reader's statistics
+        """
         on_its_way = max(0, self.answered - (self.sent - self.in_flight))
-        connection = self._scene.reader.stats()["connections"].get(self.address, {"rdy": 0})
+        connection = connections.get(self.address, {"rdy": 0})
         unread = self.rdy - on_its_way if self.in_flight < self.rdy else 0
         return max(min(self.rdy, connection["rdy"]), self.in_flight - on_its_way, unread)
 
@@ -362,17 +362,17 @@ class Scene:
     # -- what must hold --------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        changed = False
-        for nsqd in self.nsqds:
-            if nsqd.look():
-                changed = True
-        if changed:
+        ran = [nsqd for nsqd in self.nsqds if nsqd.turn != nsqd.daemon.process.last_turn]
+        if sum([nsqd.look() for nsqd in ran]):
             self._check_window()
             self._check_block()
 
     def _check_window(self) -> None:
         varies = self.cluster.world.network.jitter > 0 or self._changed_at >= 0
-        used = self.stray + sum([nsqd.held if varies else nsqd.used for nsqd in self.nsqds])
+        used = self.stray + sum([nsqd.used for nsqd in self.nsqds])
+        if varies and used >= self._limit:
+            connections = self.reader.stats()["connections"]
+            used = self.stray + sum([nsqd.held(connections) for nsqd in self.nsqds])
         self.most_used = max(self.most_used, used)
         self.excess += self._was_above * (self.now - self._looked_at)
         self._looked_at, self._was_above = self.now, max(0, used - self._limit)
