@@ -46,6 +46,15 @@ def make_encoder(given: str | Callable[[Any], bytes] | None) -> Callable[[Any], 
     return given
 
 
+def mpub_of(line: bytes, count: int, content: bytes) -> bytes:
+    """MPUB to the topic of a PUB.
+
+    :param line: of the PUB
+    :param content: the size and the bytes of each of ``count`` bodies
+    """
+    return b"M%b%b%b%b" % (line, _pack_size(COUNT_BYTES + len(content)), _pack_size(count), content)
+
+
 class Encoder:
     """Checks and encodes publishes."""
 
@@ -92,10 +101,6 @@ class Encoder:
         head = self._heads.get(topic) if type(topic) is str else None
         return b"".join((head or self.head(topic), _pack_size(size), given))
 
-    def pub_of(self, topic: str, body: bytes) -> bytes:
-        """PUB of a checked body. Raises InvalidName."""
-        return b"".join((self.head(topic), _pack_size(len(body)), body))
-
     def dpub(self, topic: str, defer: float, body: bytes) -> bytes:
         """DPUB of a checked body, after ``defer`` seconds. Raises InvalidName, InvalidOption."""
         if isinstance(defer, bool) or not isinstance(defer, int | float) or not 0 <= defer < _MOST_DEFER:
@@ -105,8 +110,7 @@ class Encoder:
     def mpub(self, topic: str, bodies: list[bytes]) -> bytes:
         """MPUB of checked bodies. Raises InvalidName."""
         content = b"".join(chain.from_iterable(zip(map(_pack_size, map(len, bodies)), bodies, strict=True)))
-        line = b"MPUB %b\n" % encode_topic(topic)
-        return b"%b%b%b%b" % (line, _pack_size(len(content) + COUNT_BYTES), _pack_size(len(bodies)), content)
+        return mpub_of(self.head(topic), len(bodies), content)
 
     def _fit(self, bodies: Sequence[Any]) -> bool:
         """Whether all are valid bodies that fit into one MPUB: a tenth of the cost of checking each."""

@@ -32,7 +32,6 @@ from gnsq_like.producer.batching import Batching
 from gnsq_like.producer.deadlines import Deadlines, Expires
 from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.discovery import Discovery
-from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.publish import Publish, PublishCounts, resume
 from gnsq_like.producer.replicas import Replicas
 from gnsq_like.runtime import owner
@@ -88,7 +87,6 @@ class Pool:
     :param lookupds: nsqlookupds to poll for further nsqds
     :param hub_handle: the hub in which all of this runs; a Pool may be made in another thread
     :param counts: of the Producer's messages
-    :param encoder: makes the commands of batches
     """
 
     def __init__(
@@ -99,7 +97,6 @@ class Pool:
         hooks: HookRunner,
         hub_handle: HubHandle,
         counts: PublishCounts,
-        encoder: Encoder,
     ) -> None:
         self.options = options
         self.hub = hub_handle.hub
@@ -125,7 +122,7 @@ class Pool:
         self.send: Callable[[Publish, float], None] = self.submit
         if options.replicas > 1:
             self.send = Replicas(self, options.replicas, options.quorum).submit
-        self.batching = Batching(self, options, encoder) if options.batching else None
+        self.batching = Batching(self, options) if options.batching else None
         self.stopped = False
 
     # -- sending ------------------------------------------------------------------------------------

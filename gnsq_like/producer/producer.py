@@ -27,7 +27,6 @@ from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, check
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options
 from gnsq_like.options.keywords import UnencodedProducerOptionsDict
-from gnsq_like.producer.batching import Member
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish, PublishCounts
@@ -105,7 +104,6 @@ class Producer(Generic[Body]):
     __slots__ = (
         "__weakref__",
         "_addresses",
-        "_batches",
         "_closed",
         "_counts",
         "_encoder",
@@ -177,8 +175,6 @@ class Producer(Generic[Body]):
             )
         self._hooks = HookRunner(on_connect=on_connect, on_disconnect=on_disconnect, on_error=on_error, on_auth=on_auth)
         self._encoder = Encoder(self.options)
-        #: Whether a publish without defer is added to a batch.
-        self._batches = self.options.batching
         self._timeout = self.options.timeout
         self._closed = False
         #: Over all starts of this Producer.
@@ -336,23 +332,15 @@ class Producer(Generic[Body]):
         self, topic: str, body: Any, defer: float | None, now: float, timeout: float | None
     ) -> tuple[Running, Publish]:
         """Check and encode; every local error is raised here."""
-        encoder = self._encoder
         deadline = now + (self._timeout if timeout is None else self._seconds(timeout))
-        command = b""
-        if defer is None and not self._batches:
-            command = encoder.pub(topic, body)
+        if defer is None:
+            command = self._encoder.pub(topic, body)
         else:
-            body = encoder.body(body)
-            if defer is None:
-                encoder.head(topic)
-            else:
-                command = encoder.dpub(topic, defer, body)
+            command = self._encoder.dpub(topic, defer, self._encoder.body(body))
         running = self._running
         if running is None or not running.hub_handle.lives:  # as _started() does, but a call costs time here
             running = self._started()
-        if command:
-            return running, Publish(running.pool, command, deadline)
-        return running, Member(running.pool, topic, body, deadline)
+        return running, Publish(running.pool, command, deadline)
 
     def _seconds(self, timeout: float | None) -> float:
         if timeout is None:
@@ -387,7 +375,6 @@ class Producer(Generic[Body]):
                     self._hooks,
                     hub_handle,
                     self._counts,
-                    self._encoder,
                 )
                 self._running = running = Running(hub_handle, pool)
                 owner.register(self, Producer._forked, thread=hub_handle.thread, at_last=Producer._flush)

@@ -5,7 +5,6 @@ Rules for editors: a Running may be made in any thread; its methods are called i
 
 from __future__ import annotations
 
-from gnsq_like.producer.batching import Member
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Publish
 from gnsq_like.runtime.hub_calls import HubHandle
@@ -29,7 +28,7 @@ class Running:
         pool = self.pool
         try:
             self.beginning = True
-            if type(publish) is Member and pool.batching is not None and pool.away is None:
+            if pool.batching is not None and pool.away is None and publish.command.startswith(b"PUB "):
                 pool.batching.add(publish, now)
             else:
                 pool.send(publish, now)
