@@ -1,8 +1,9 @@
 """Publishing with pipelined acknowledgements, to one nsqd or several.
 
-``producer`` is what callers use, ``encoder`` checks and encodes, ``pool`` has the pending publishes and decides about
-retries, ``nsqds`` chooses the nsqd, a ``destination`` is one, a ``publish`` one command and its outcome, for which
-``waiting`` waits. ``batching`` combines publishes, ``replicas`` copies them, ``deadlines`` expires them.
+``producer`` is what callers use and wait in, ``encoder`` checks and encodes, ``pool`` has the pending publishes, chooses
+the nsqd and decides about retries, ``discovery`` finds nsqds, a ``destination`` is one, a ``publish`` one command and its
+outcome. ``waiting`` is for callers that wait later. ``batching`` combines publishes, ``replicas`` copies them,
+``deadlines`` expires them.
 """
 
 from __future__ import annotations

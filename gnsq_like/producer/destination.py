@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sized
-from typing import Any, Protocol
+from typing import Protocol
 
 import gevent
 
@@ -36,9 +36,10 @@ class DestinationOwner(Protocol):
     """The pool that a destination belongs to. Nothing here switches."""
 
     options: ProducerOptions
-    hub: Any
     hooks: HookRunner
     outages: Outages
+    #: Monotonic time since which publishes fail at once.
+    away_since: float | None
 
     @property
     def awaited(self) -> Sized: ...

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gnsq_like.addresses import Address
 from gnsq_like.discovery.dialler import Lost, Round
-from gnsq_like.discovery.outages import Outages
 from gnsq_like.errors import NSQError, reason_of
-from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.destination import Destination, DestinationOwner
 from gnsq_like.runtime.dispatcher import log_soon
 
@@ -24,15 +22,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class DiscoveryOwner(DestinationOwner, Protocol):
-    """The pool."""
-
-    options: ProducerOptions
-    #: Monotonic time since which publishes fail at once.
-    away_since: float | None
-    outages: Outages
-
-
 class Discovery:
     """The nsqds of a pool.
 
@@ -40,7 +29,7 @@ class Discovery:
     :param lookupds: nsqlookupds to poll for further nsqds
     """
 
-    def __init__(self, addresses: Iterable[Address], lookupds: list[str], pool: DiscoveryOwner) -> None:
+    def __init__(self, addresses: Iterable[Address], lookupds: list[str], pool: DestinationOwner) -> None:
         self._pool = pool
         self._fixed = tuple(addresses)
         self.destinations: list[Destination] = [Destination(address, pool) for address in self._fixed]

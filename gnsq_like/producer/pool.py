@@ -12,8 +12,8 @@ not. Nothing fails at once before the first round of discovery has ended, becaus
 nsqds are redialled, mostly at least once a second, even those with a doubted connection. Publishes are sent again when
 enough nsqds have answered IDENTIFY, or send something on the doubted connection again.
 
-Rules for editors: a Pool belongs to one hub's thread. Only ``close`` may switch. A publish in the queue has ``sent_to``
-None.
+Rules for editors: a Pool may be made in any thread; its methods are called in that of its hub. Only ``drain`` and
+``close`` may switch. A publish in the queue has ``sent_to`` None.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gnsq_like.producer.deadlines import Deadlines, Expires
 from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.discovery import Discovery
 from gnsq_like.producer.publish import Publish, PublishCounts, resume
-from gnsq_like.producer.replicas import Replicas
+from gnsq_like.producer.replicas import Group
 from gnsq_like.runtime import owner
 from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.dispatcher import HookRunner, log_soon
@@ -81,11 +81,11 @@ class Turns:
 
 
 class Pool:
-    """The pending publishes of a Producer, and its nsqds.
+    """The pending publishes of a Producer, and its nsqds; made by its first publish, until a fork or the thread's end.
 
     :param addresses: the fixed nsqds
     :param lookupds: nsqlookupds to poll for further nsqds
-    :param hub_handle: the hub in which all of this runs; a Pool may be made in another thread
+    :param hub_handle: the hub in which all of this runs
     :param counts: of the Producer's messages
     """
 
@@ -99,7 +99,7 @@ class Pool:
         counts: PublishCounts,
     ) -> None:
         self.options = options
-        self.hub = hub_handle.hub
+        self.hub_handle = hub_handle
         self.hooks = hooks
         self.counts = counts
         self.discovery = Discovery(addresses, lookupds, self)
@@ -110,7 +110,7 @@ class Pool:
         #: Replies, and the conditions under which they are settled; looked at after each answer.
         self.awaited: list[tuple[PendingReply, Callable[[], bool]]] = []
         #: The publishes of this hub's greenlets that are done.
-        self.awake: Gathering[Publish] = Gathering(self.hub.loop, resume)
+        self.awake: Gathering[Publish] = Gathering(hub_handle.hub.loop, resume)
         self.deadlines = Deadlines()
         #: The earliest of the deadlines.
         self._expires_at = math.inf
@@ -121,11 +121,28 @@ class Pool:
         #: Sends publishes or batches: ``submit``, or copies of it by that.
         self.send: Callable[[Publish, float], None] = self.submit
         if options.replicas > 1:
-            self.send = Replicas(self, options.replicas, options.quorum).submit
+            self.send = self._send_copies
+        #: The number of nsqds that must confirm a publish.
+        self._needed = options.replicas if options.quorum is None else options.quorum
         self.batching = Batching(self, options) if options.batching else None
+        #: Whether ``begin`` runs: a signal handler that interrupts it must begin no other, because each publish would
+        #: take the other's answer, or wait for one that never comes.
+        self.beginning = False
         self.stopped = False
 
     # -- sending ------------------------------------------------------------------------------------
+
+    def begin(self, publish: Publish, now: float) -> None:
+        """Send a publish, or add it to a batch. Never switches."""
+        try:
+            self.beginning = True
+            if self.batching is not None and self.away is None and publish.command.startswith(b"PUB "):
+                self.batching.add(publish, now)
+            else:
+                self.send(publish, now)
+                self.watch(publish)  # last, because that costs no time while nsqd works on its answer
+        finally:
+            self.beginning = False
 
     def submit(self, publish: Publish, now: float) -> None:
         """Send a publish, or queue it. Never switches."""
@@ -134,6 +151,12 @@ class Pool:
             self._enqueue(publish)
             self.changed()
 
+    def _send_copies(self, publish: Publish, now: float) -> None:
+        """Send a publish to several nsqds. Never switches."""
+        if not publish.done:  # else its caller is gone
+            publish.carrier = group = Group(self, publish, self.options.replicas, self._needed)
+            group.send(now)
+
     def _send(self, publish: Publish, now: float) -> bool:
         """Send a publish to the next nsqd in turn that takes it. Returns whether one does."""
         destinations, turns = self.discovery.destinations, self._turns
@@ -141,7 +164,7 @@ class Pool:
         if count == 1 and not publish.is_copy:
             return destinations[0].send(publish, now)
         if count > _FEW and not publish.is_copy:
-            last = turns.last_of_group(self.hub.loop.now(), count)
+            last = turns.last_of_group(self.hub_handle.hub.loop.now(), count)
             # It may have left the list since, and must not be dialled then.
             if last is not None and last.usable and last.send(publish, now):
                 return True
@@ -184,16 +207,10 @@ class Pool:
             error = PublishRefused(error.error, error.address, publish.description)
         publish.settle(publish.doubt or error)
 
-    def abandoned(self) -> None:
-        """The caller of a publish is gone: remove it if it is at the front of the queue. Never switches."""
-        queue = self._queue
-        while queue and queue[0].done:
-            queue.popleft()
-
     # -- the control loop ---------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """Something happened that may let queued publishes be sent. Never switches."""
+        """Something happened that may let queued publishes be sent, or removed. Never switches."""
         self.control.soon(self._pump)
 
     def watch(self, thing: Expires) -> None:
@@ -256,8 +273,7 @@ class Pool:
         """With ``fail_fast``: let publishes fail at once, or be sent again, from now on."""
         if not self.options.fail_fast:
             return
-        destinations = self.discovery.destinations
-        needed = self.options.replicas if self.options.quorum is None else self.options.quorum
+        destinations, needed = self.discovery.destinations, self._needed
         left = [destination.name for destination in destinations if not destination.away]
         if sum(destination.usable for destination in destinations) >= needed:
             if self.away_since is not None:
@@ -355,19 +371,28 @@ class Pool:
 
     # -- the end ------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Close everything now; pending publishes get their error. May switch."""
-        self.stopped = True
-        self.discovery.stop()
-        self._fail_queued(_CLOSED)
-        for reply, _ in self.awaited:
-            reply.settle(NotRunning("the Producer is closed"))
-        self.awaited.clear()
-        for destination in self.discovery.destinations:
-            destination.close()
-        self.control.stop()
-        self.deadlines.clear()
-        self.hooks.join(1.0)
+    def drain(self, timeout: float) -> bool:
+        """Wait until nothing is pending; False after ``timeout`` seconds. May switch."""
+        if self.batching is not None:
+            self.batching.flush()
+        return self.is_drained() or self.when(self.is_drained).wait(timeout)
+
+    def close(self, timeout: float) -> bool:
+        """Drain, and close everything then; what is still pending gets its error. May switch."""
+        try:
+            return self.drain(timeout)
+        finally:
+            self.stopped = True
+            self.discovery.stop()
+            self._fail_queued(_CLOSED)
+            for reply, _ in self.awaited:
+                reply.settle(NotRunning("the Producer is closed"))
+            self.awaited.clear()
+            for destination in self.discovery.destinations:
+                destination.close()
+            self.control.stop()
+            self.deadlines.clear()
+            self.hooks.join(1.0)
 
     def let_go(self, loop_lives: bool) -> None:
         """Drop everything in a forked child, or after the end of this thread. From any thread; never switches.

@@ -1,8 +1,8 @@
 """The public ``Producer``, whose methods may be called from any thread.
 
-A call is checked and encoded, becomes a ``Publish``, and is passed to the thread of the connections and waited for by
-``waiting``. ``pool`` chooses nsqds and retries, ``destination`` connects, ``batching`` and ``replicas`` sit between
-Producer and pool.
+A call is checked and encoded, becomes a ``Publish``, is passed to the thread of the connections, and is waited for:
+here, or by ``waiting``. ``pool`` chooses nsqds and retries, ``destination`` connects, ``batching`` and ``replicas`` are
+of the pool.
 
 Nothing happens in the constructor: no socket, no greenlet, no lock, no thread. After a fork, the child's Producer
 starts afresh at its next publish.
@@ -16,11 +16,13 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, Unpack, overload
 
 import gevent
 from gevent import monkey
+from gevent._hub_local import get_hub_if_exists
 
 from gnsq_like.addresses import parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, check_seconds
@@ -29,12 +31,11 @@ from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options
 from gnsq_like.options.keywords import UnencodedProducerOptionsDict
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
-from gnsq_like.producer.publish import Publish, PublishCounts
-from gnsq_like.producer.running import Running
-from gnsq_like.producer.waiting import GRACE, PublishResult, check_asyncio, publish_and_wait, set_future
+from gnsq_like.producer.publish import GRACE, Publish, PublishCounts
+from gnsq_like.producer.waiting import PublishResult, check_asyncio, set_future
 from gnsq_like.runtime import hub_thread, native, owner
 from gnsq_like.runtime.dispatcher import HookRunner
-from gnsq_like.runtime.hub_calls import HubHandle, handle_here, is_main_thread, may_wait_here
+from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, handle_here, is_main_thread, may_wait_here
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
 
@@ -109,7 +110,7 @@ class Producer(Generic[Body]):
         "_encoder",
         "_hooks",
         "_lookupds",
-        "_running",
+        "_pool",
         "_timeout",
         "options",
     )
@@ -179,7 +180,7 @@ class Producer(Generic[Body]):
         self._closed = False
         #: Over all starts of this Producer.
         self._counts = PublishCounts()
-        self._running: Running | None = None
+        self._pool: Pool | None = None
 
     # -- publishing ---------------------------------------------------------------------------------
 
@@ -204,8 +205,8 @@ class Producer(Generic[Body]):
         :raises OutcomeUnknown: sent, but not confirmed: nsqd may or may not have it
         """
         now = time.monotonic()
-        running, publish = self._make(topic, body, defer, now, timeout)
-        publish_and_wait(running, publish, now)
+        pool, publish = self._make(topic, body, defer, now, timeout)
+        self._wait_for(pool, publish, now)
 
     def publish_async(
         self,
@@ -224,32 +225,26 @@ class Producer(Generic[Body]):
         :raises InvalidName, InvalidBody, InvalidOption, NotRunning: immediately
         """
         now = time.monotonic()
-        running, publish = self._make(topic, body, defer, now, timeout)
-        hub_handle, pool = running.hub_handle, running.pool
-        here = native.thread_id() == running.thread
-        may_begin = here and not running.beginning and may_wait_here()
+        pool, publish = self._make(topic, body, defer, now, timeout)
+        hub_handle, result = pool.hub_handle, PublishResult(publish)
+        here = hub_handle.here
+        may_begin = here and not pool.beginning and may_wait_here()
         is_full = pool.waiting_count + hub_handle.backlog >= self.options.max_pending_count
-        if is_full and here and not may_begin:
-            result = PublishResult(publish, hub_handle)
+        if may_begin:
+            pool.begin(publish, now)
+        elif is_full and here:
             hub_handle.call(publish.settle, NotSent(f"no room, and it may not wait here: {pool.why()}"))
             return result
-        result = self._begin(running, publish, now, may_begin)
+        else:
+            hub_handle.call(pool.begin, publish, now)
         if is_full:  # in the queue with the others; it keeps its caller until it has left it
             out = PendingReply()
             hub_handle.call(pool.when, lambda: publish.done or publish.is_sent or pool.has_room(), out)
             try:
                 hub_handle.wait(out, publish.deadline - now)
             except BaseException:
-                result.give_up()
+                publish.give_up()
                 raise
-        return result
-
-    def _begin(self, running: Running, publish: Publish, now: float, may_begin: bool) -> PublishResult:
-        result = PublishResult(publish, running.hub_handle)
-        if may_begin:
-            running.begin(publish, now)
-        else:
-            running.hub_handle.call(running.begin, publish, now)
         return result
 
     async def apublish(
@@ -273,20 +268,20 @@ class Producer(Generic[Body]):
         import asyncio  # programs without it need not load it
 
         now = time.monotonic()
-        running, publish = self._make(topic, body, defer, now, timeout)
-        check_asyncio(running.hub_handle)
-        loop = asyncio.get_running_loop()
-        settled = loop.create_future()
-        result = self._begin(running, publish, now, False)
-        result.add_done_callback(lambda _: set_future(settled))
+        pool, publish = self._make(topic, body, defer, now, timeout)
+        check_asyncio(pool.hub_handle)
+        settled = asyncio.get_running_loop().create_future()
+        publish.link(partial(set_future, settled))
+        pool.hub_handle.call(pool.begin, publish, now)
         try:
             for limit in (publish.deadline - now, GRACE):
                 await asyncio.wait([settled], timeout=limit)
-        except BaseException:
-            result.give_up()
-            raise
-        result.end()
-        result.get()
+            publish.withdraw()
+        finally:
+            if not publish.done:
+                publish.give_up()
+        if publish.error is not None:
+            raise publish.error.with_traceback(None)
 
     def multi_publish(
         self,
@@ -309,8 +304,8 @@ class Producer(Generic[Body]):
             now = time.monotonic()
             command = self._encoder.mpub(topic, chunk)
             deadline = now + self._seconds(timeout)
-            running = self._started()
-            publish_and_wait(running, Publish(running.pool, command, deadline, len(chunk)), now)
+            pool = self._started()
+            self._wait_for(pool, Publish(pool, command, deadline, len(chunk)), now)
 
     def check(self, topic: str, body: Body, *, defer: float | None = None) -> bytes:
         """Make the checks of :meth:`publish` without publishing. Never switches.
@@ -330,17 +325,49 @@ class Producer(Generic[Body]):
 
     def _make(
         self, topic: str, body: Any, defer: float | None, now: float, timeout: float | None
-    ) -> tuple[Running, Publish]:
+    ) -> tuple[Pool, Publish]:
         """Check and encode; every local error is raised here."""
         deadline = now + (self._timeout if timeout is None else self._seconds(timeout))
         if defer is None:
             command = self._encoder.pub(topic, body)
         else:
             command = self._encoder.dpub(topic, defer, self._encoder.body(body))
-        running = self._running
-        if running is None or not running.hub_handle.lives:  # as _started() does, but a call costs time here
-            running = self._started()
-        return running, Publish(running.pool, command, deadline)
+        pool = self._pool
+        if pool is None or not pool.hub_handle.lives:  # as _started() does, but a call costs time here
+            pool = self._started()
+        return pool, Publish(pool, command, deadline)
+
+    def _wait_for(self, pool: Pool, publish: Publish, now: float) -> None:
+        """Send a publish, and wait until it is settled. From any thread; may switch, or block.
+
+        :param now: monotonic time
+        :raises PublishError: if it is not confirmed
+        """
+        hub_handle = pool.hub_handle
+        here = native.thread_id() == hub_handle.thread
+        if (here and pool.beginning) or (get_hub_if_exists() is not None and not may_wait_here()):
+            raise NotSent(
+                "publish() cannot wait in the hub or in a signal handler that interrupts it; "
+                "use publish_async() there, or gevent.signal_handler()"
+            )
+        try:
+            if not here:
+                wait = CrossThreadWait(publish)
+                hub_handle.call(pool.begin, publish, now)
+                if not wait.wait(publish.deadline - now) and not wait.wait(GRACE):
+                    publish.withdraw()
+            else:
+                pool.begin(publish, now)
+                if publish.done:
+                    gevent.sleep(0)  # it failed; a caller that tries again in a loop must not keep the hub from running
+                else:
+                    publish.wait_in(hub_handle.hub)
+        finally:
+            if not publish.done:  # the wait was interrupted
+                publish.give_up()
+        if publish.error is not None:
+            # A batch or a lost connection settles many publishes with the same error; each needs its own traceback.
+            raise publish.error.with_traceback(None)
 
     def _seconds(self, timeout: float | None) -> float:
         if timeout is None:
@@ -351,45 +378,38 @@ class Producer(Generic[Body]):
 
     # -- life ---------------------------------------------------------------------------------------
 
-    def _started(self) -> Running:
-        """The running parts; made by the first call in this process. May block briefly."""
-        running = self._running
-        if running is not None and running.hub_handle.lives:
-            return running
+    def _started(self) -> Pool:
+        """The pool; made by the first call in this process. May block briefly."""
+        pool = self._pool
+        if pool is not None and pool.hub_handle.lives:
+            return pool
         if self._closed:
             raise NotRunning("the Producer is closed")
         if owner.starting._is_owned():
             raise NotSent("a signal handler cannot publish while the code that it interrupted starts the Producer")
         moved = False
         with owner.starting:
-            running = self._running
-            if running is None or not running.hub_handle.lives:
+            pool = self._pool
+            if pool is None or not pool.hub_handle.lives:
                 hub_handle = _choose_hub(self.options.own_thread)
-                if running is not None:
-                    self._let_go(running, False)
+                if pool is not None:
+                    self._let_go(pool, False)
                     moved = True
-                pool = Pool(
-                    self._addresses,
-                    self._lookupds,
-                    self.options,
-                    self._hooks,
-                    hub_handle,
-                    self._counts,
-                )
-                self._running = running = Running(hub_handle, pool)
+                pool = Pool(self._addresses, self._lookupds, self.options, self._hooks, hub_handle, self._counts)
+                self._pool = pool
                 owner.register(self, Producer._forked, thread=hub_handle.thread, at_last=Producer._flush)
         if moved:  # not within the lock: what handles the log may publish
             logger.warning("the thread of the connections of %r has ended; they are opened anew", self)
-        return running
+        return pool
 
-    def _let_go(self, running: Running, loop_lives: bool) -> None:
+    def _let_go(self, pool: Pool, loop_lives: bool) -> None:
         """Drop the connections in a forked child, or after the end of their thread. Never switches.
 
         :param loop_lives: see ``owner``
         """
-        owner.keep(running)
+        owner.keep(pool)
         self._hooks.abandon()
-        running.pool.let_go(loop_lives)
+        pool.let_go(loop_lives)
 
     def close(self, timeout: float = _CLOSE_TIMEOUT) -> bool:
         """Refuse new publishes, wait for pending ones, and close; twice is fine. From any thread. May switch.
@@ -399,14 +419,14 @@ class Producer(Generic[Body]):
         """
         check_seconds("timeout", timeout)
         self._closed = True
-        running, self._running = self._running, None
-        if running is None:
+        pool, self._pool = self._pool, None
+        if pool is None:
             return True
-        if not running.hub_handle.lives:
-            self._let_go(running, False)
-            return not running.pool.pending_count
+        if not pool.hub_handle.lives:
+            self._let_go(pool, False)
+            return not pool.pending_count
         try:
-            return bool(running.hub_handle.run(running.end, timeout, timeout=timeout + _CLOSE_GRACE))
+            return bool(pool.hub_handle.run(pool.close, timeout, timeout=timeout + _CLOSE_GRACE))
         except (TimeoutError, NotRunning):
             logger.warning("%r: not closed yet, because the thread of its connections does not respond", self)
             return False
@@ -421,30 +441,30 @@ class Producer(Generic[Body]):
 
     def _forked(self, loop_lives: bool) -> None:
         """For ``owner``: in the child, start afresh at the next publish. Never switches."""
-        running, self._running = self._running, None
+        pool, self._pool = self._pool, None
         self._counts = PublishCounts()
-        if running is not None:
-            self._let_go(running, loop_lives)
+        if pool is not None:
+            self._let_go(pool, loop_lives)
 
     def _flush(self, timeout: float) -> None:
         """At the interpreter's exit: wait for pending publishes; those that are left are lost, or may be."""
-        running = self._running
-        if running is None or not running.hub_handle.lives:
+        pool = self._pool
+        if pool is None or not pool.hub_handle.lives:
             return
         if timeout > 0:
             with suppress(TimeoutError, NSQError):
-                running.hub_handle.run(running.drain, timeout, timeout=timeout)
-        if left := running.pool.pending_count:
+                pool.hub_handle.run(pool.drain, timeout, timeout=timeout)
+        if left := pool.pending_count:
             text = "%r: at the program's end, %d publishes are not confirmed; close() waits longer. %s"
-            logger.warning(text, self, left, running.pool.why())
+            logger.warning(text, self, left, pool.why())
 
     def __del__(self) -> None:
-        running = getattr(self, "_running", None)  # not there if an argument was invalid
+        pool = getattr(self, "_pool", None)  # not there if an argument was invalid
         # While the interpreter is finalized, names of modules are None.
-        if running is None or not owner or owner.is_exiting is not False or not running.hub_handle.lives:
+        if pool is None or not owner or owner.is_exiting is not False or not pool.hub_handle.lives:
             return
         warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self, stacklevel=2)
-        running.hub_handle.call(gevent.spawn, running.end, _CLOSE_TIMEOUT)
+        pool.hub_handle.call(gevent.spawn, pool.close, _CLOSE_TIMEOUT)
 
     # -- inspection ---------------------------------------------------------------------------------
 
@@ -454,8 +474,7 @@ class Producer(Generic[Body]):
 
     def stats(self) -> dict[str, Any]:
         """Counts of messages since the first publish, kept after close(), and the connections. From any thread."""
-        running = self._running
-        pool = None if running is None else running.pool
+        pool = self._pool
         return {
             "state": "closed" if self._closed else "new" if pool is None else "running",
             **asdict(self._counts),

@@ -5,7 +5,7 @@ another nsqd; the caller sees only the final outcome. If the caller is gone by t
 changes on the wire.
 
 Rules for editors: a Publish belongs to its pool's thread, except for ``link`` before it is passed to that thread,
-``withdraw``, and ``forget``. Only ``wait_in`` may switch.
+``withdraw``, ``forget`` and ``give_up``. Only ``wait_in`` may switch.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
 from gnsq_like.producer.deadlines import Expires
 from gnsq_like.producer.encoder import SIZE_BYTES
 from gnsq_like.runtime.control_loop import ControlLoop
+from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import Gathering
 
@@ -49,24 +50,24 @@ class PublishCounts:
             self.not_sent += count
 
 
+#: Seconds after a publish's deadline in which the thread of the connections may report its outcome to another. They
+#: are waited for separately: when the whole process has stood still until then, that thread gets them, too.
+GRACE = 0.1
+
 _NO_RESPONSE = "the thread of the connections does not respond"
 
 
 class PublishOwner(Protocol):
-    """The part of the pool that a publish uses. Nothing here switches."""
+    """The part of the pool that a publish and the group of its copies use. Nothing here switches."""
 
     counts: PublishCounts
     awake: Gathering[Publish]
+    hub_handle: HubHandle
 
     def failed(self, publish: Publish, error: Exception) -> None: ...
-    def abandoned(self) -> None: ...
+    def changed(self) -> None: ...
     def doubt(self, address: str) -> None: ...
     def why(self, but: Collection[str] = ()) -> str: ...
-
-
-class GroupOwner(PublishOwner, Protocol):
-    """The part of the pool that the group of a publish's copies uses."""
-
     def submit(self, publish: Publish, now: float) -> None: ...
     def watch(self, thing: Expires) -> None: ...
 
@@ -80,7 +81,6 @@ class BatchOwner(PublishOwner, Protocol):
 
     @property
     def unanswered_count(self) -> int: ...
-    def watch(self, thing: Expires) -> None: ...
 
 
 class Carrier(Protocol):
@@ -201,19 +201,21 @@ class Publish(PendingReply):
         """Give up from another thread, because the pool's thread has not settled it in time. Never switches.
 
         The pool's thread sets ``sent_to`` before it looks at ``done``, this sets ``done`` first: so either that thread
-        does not send it, or this sees that it may. Next: have that thread call :meth:`withdrawn`.
+        does not send it, or this sees that it may.
         """
+        if self.done:
+            return
         self.error = NotSent(f"not sent in time: {_NO_RESPONSE}")
         self.done = True
         late = self.too_late()
         if isinstance(late, OutcomeUnknown):
             self.error = OutcomeUnknown(late.address, f"{late.reason}; {_NO_RESPONSE}", late.confirmed)
+        self.owner.hub_handle.call(self._withdrawn)
 
-    def withdrawn(self) -> None:
-        """The rest of :meth:`withdraw`, in the pool's thread. Never switches."""
+    def _withdrawn(self) -> None:
         assert self.error is not None
         self.owner.counts.failed(self.error, self.count)
-        self.owner.abandoned()
+        self.owner.changed()
         self._call_links()
 
     def forget(self) -> None:
@@ -221,12 +223,15 @@ class Publish(PendingReply):
         self.is_abandoned = self.is_abandoned or not self.done
         super().forget()
 
-    def abandon(self) -> None:
-        """As :meth:`forget`, in the pool's thread. Never switches."""
-        self.forget()
+    def give_up(self) -> None:
+        """As :meth:`forget`, from any thread: the wait for it was interrupted. Never switches."""
+        self.forget()  # now: its thread may have what it waits for before the call
+        self.owner.hub_handle.call(self._given_up)
+
+    def _given_up(self) -> None:
         if not self.is_sent:
             self.settle(self.doubt or NotSent("its caller is gone"))
-        self.owner.abandoned()
+        self.owner.changed()
 
     @property
     def is_sent(self) -> bool:
@@ -234,7 +239,7 @@ class Publish(PendingReply):
         return self.sent_to is not None or (self.carrier is not None and self.carrier.is_sent)
 
     def wait_in(self, hub: Any) -> None:
-        """Wait until done, in a greenlet of this hub, the pool's. May switch. Next, if interrupted: :meth:`abandon`."""
+        """Wait until done, in a greenlet of this hub, the pool's. May switch. Next, if interrupted: :meth:`give_up`."""
         self.greenlet = getcurrent()
         try:
             while not self.done:

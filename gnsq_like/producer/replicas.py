@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
-from gnsq_like.producer.publish import GroupOwner, Publish
+from gnsq_like.producer.publish import Publish, PublishOwner
 
 
 class Copy(Publish):
@@ -21,7 +21,7 @@ class Copy(Publish):
 
     is_copy = True
 
-    def __init__(self, pool: GroupOwner, group: Group) -> None:
+    def __init__(self, pool: PublishOwner, group: Group) -> None:
         super().__init__(pool, b"", group.publish.deadline, count=0)
         self.group = group
 
@@ -50,7 +50,7 @@ class Group:
 
     __slots__ = ("_command", "_copies", "_pool", "_quorum", "publish")
 
-    def __init__(self, pool: GroupOwner, publish: Publish, replicas: int, quorum: int) -> None:
+    def __init__(self, pool: PublishOwner, publish: Publish, replicas: int, quorum: int) -> None:
         self._pool = pool
         self.publish = publish
         self._quorum = quorum
@@ -111,19 +111,3 @@ class Group:
         if refused:
             return refused[0]
         return errors[0] if errors else NotSent(f"not sent in time: {self._pool.why()}")
-
-
-class Replicas:
-    """Sends every publish as a group; one per pool."""
-
-    def __init__(self, pool: GroupOwner, replicas: int, quorum: int | None) -> None:
-        self._pool = pool
-        self._replicas = replicas
-        self._quorum = replicas if quorum is None else quorum
-
-    def submit(self, publish: Publish, now: float) -> None:
-        """Send a publish to several nsqds. Never switches."""
-        if not publish.done:  # else its caller is gone
-            group = Group(self._pool, publish, self._replicas, self._quorum)
-            publish.carrier = group
-            group.send(now)

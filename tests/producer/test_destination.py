@@ -56,7 +56,7 @@ def test_each_publish_that_waits_for_an_nsqd_that_is_away_sees_a_try(make: Make)
     for tries in range(1, 5):
         waiting = gevent.spawn(producer.publish, "t", b"x", timeout=PATIENCE)
         wait_for(lambda tries=tries: failures(producer, address) >= tries)  # type: ignore[misc]
-        [destination] = producer._started().pool.discovery.destinations
+        [destination] = producer._started().discovery.destinations
         assert destination.dialler.not_before <= time.monotonic() + 0.5
         run_out_of_time(producer)
         with pytest.raises(NotSent, match="Connection refused"):

@@ -82,7 +82,7 @@ def test_no_nsqd_and_no_nsqlookupd(caplog):
         Producer(lookupd_http_addresses=lookupd.http_address) as producer,
     ):
         waiting = gevent.spawn(producer.publish, "t", b"x")
-        wait_for(lambda: producer._started().pool.discovery._discovered)
+        wait_for(lambda: producer._started().discovery._discovered)
         run_out_of_time(producer)
         with pytest.raises(NotSent, match="knows no nsqd"):
             waiting.get(timeout=PATIENCE)
@@ -133,12 +133,12 @@ def test_a_failure_of_an_nsqlookupd_is_not_named_once_it_has_answered():
             assert "no nsqd was found yet" in why_not_sent(producer)
             wait_for(lambda: failures(producer))
             lookupd.start()
-            wait_for(lambda: producer._started().pool.discovery._discovered)
+            wait_for(lambda: producer._started().discovery._discovered)
             assert why_not_sent(producer).endswith("nsqlookupd knows no nsqd")
 
 
 def failures(producer: Producer) -> list[str]:
-    poller = producer._started().pool.discovery._poller
+    poller = producer._started().discovery._poller
     return [] if poller is None else [str(failure) for failure in poller.failures.values()]
 
 
@@ -158,14 +158,14 @@ def test_the_wrong_port_is_asked_for(kind):
         with Producer(lookupd.tcp_address) as producer:
             producer.publish_async("t", b"x")
             text = "speaks nsqlookupd's TCP protocol; is this the port of nsqd"
-            wait_for(lambda: text in producer._started().pool.why())
+            wait_for(lambda: text in producer._started().why())
             producer.close(0)
 
 
 def test_all_publishes_that_wait_have_one_poller():
     with running_nsqlookupd() as lookupd, Producer(lookupd_http_addresses=lookupd.http_address) as producer:
         producer.publish_async("t", b"x")
-        pool = producer._started().pool
+        pool = producer._started()
         poller = wait_for(lambda: pool.discovery._poller)
         producer.publish_async("t", b"y")
         wait_for(lambda: pool.waiting_count == 2)

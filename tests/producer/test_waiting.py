@@ -198,15 +198,15 @@ def test_it_has_the_publishs_error(make: Make) -> None:
 
 def test_the_first_publish_makes_it_and_close_ends_it(make: Make, other: ScriptedNsqd) -> None:
     producer = make(other.address)
-    assert producer._running is None
+    assert producer._pool is None
     producer.publish("t", b"x")
-    running = producer._running
+    running = producer._pool
     assert running is not None
     producer.publish("t", b"y")
-    assert producer._running is running
+    assert producer._pool is running
     assert producer.close()
-    assert running.pool.stopped
-    assert producer._running is None
+    assert running.stopped
+    assert producer._pool is None
 
 
 def test_it_drains_what_is_pending_for_so_long_and_no_longer(make: Make, nsqd: ScriptedNsqd) -> None:

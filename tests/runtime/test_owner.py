@@ -391,10 +391,10 @@ from gnsq_like import Producer
 
 with Producer(sys.argv[1]) as producer:
     producer.publish("t", b"x", timeout=60)
-    pool = producer._running.pool
+    pool = producer._pool
     [connection] = [each.connection for each in pool.discovery.destinations]
     unanswered = SimpleNamespace(done=False, deadline=float("inf"))
-    producer._running.hub_handle.run(pool.watch, unanswered)
+    producer._pool.hub_handle.run(pool.watch, unanswered)
     timers = [pool.control._seconds, connection._liveness._timer]
     sock = connection._transport._sock
     assert [timer.active for timer in timers] == [True, True]

@@ -65,7 +65,7 @@ def run_out_of_time(producer: Producer, seconds: float = math.inf) -> None:
     running = producer._started()
 
     def pass_time() -> None:
-        deadlines = running.pool.deadlines
+        deadlines = running.deadlines
         waiting: list[Any] = [*deadlines._line, *(each for *_, each in deadlines._heap)]
         batches = {each.carrier for each in waiting if isinstance(each.carrier, PublishBatch)}
         for each in (*waiting, *batches):
@@ -73,7 +73,7 @@ def run_out_of_time(producer: Producer, seconds: float = math.inf) -> None:
         for each in waiting:
             if not each.done and each.deadline <= time.monotonic():
                 each.expire()
-        running.pool._pump()
+        running._pump()
 
     running.hub_handle.run(pass_time)
 
