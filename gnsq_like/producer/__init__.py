@@ -1,9 +1,9 @@
 """Publishing with pipelined acknowledgements, to one nsqd or several.
 
-``producer`` is what callers use and wait in, ``encoder`` checks and encodes, ``pool`` has the pending publishes, chooses
-the nsqd and decides about retries, ``discovery`` finds nsqds, a ``destination`` is one, a ``publish`` one command and its
-outcome. ``waiting`` is for callers that wait later. ``batching`` combines publishes, ``replicas`` copies them,
-``deadlines`` expires them.
+``producer`` is what callers use and wait in, ``encoder`` checks and encodes, ``pool`` has the pending publishes and
+their deadlines, chooses the nsqd and decides about retries, ``discovery`` finds nsqds, a ``destination`` is one, a
+``publish`` one command and its outcome. ``waiting`` is for callers that wait later. ``batching`` combines publishes,
+``replicas`` copies them.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ from gnsq_like.discovery.outages import Outages
 from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.batching import Batching
-from gnsq_like.producer.deadlines import Deadlines, Expires
 from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.discovery import Discovery
 from gnsq_like.producer.publish import Publish, PublishCounts, resume
@@ -47,6 +46,8 @@ logger = logging.getLogger(__name__)
 _CLOSED = "the Producer was closed before this was sent"
 #: Seconds of lateness from which the hub is considered to have been blocked.
 _HELD_UP = 0.01
+#: Seconds between two looks at all deadlines, at least: of many unanswered publishes, each may have another one.
+_EXPIRY_SPACING = 0.02
 #: Seconds between two looks while publishes fail at once, at most: nothing reports a heartbeat of a doubted nsqd.
 _AWAY_INTERVAL = 0.5
 #: With more nsqds than this, the first publishes of one iteration of the hub go to one nsqd each, further ones in
@@ -111,8 +112,9 @@ class Pool:
         self.awaited: list[tuple[PendingReply, Callable[[], bool]]] = []
         #: The publishes of this hub's greenlets that are done.
         self.awake: Gathering[Publish] = Gathering(hub_handle.hub.loop, resume)
-        self.deadlines = Deadlines()
-        #: The earliest of the deadlines.
+        #: The publishes that end at their deadlines unless they are settled before, wherever they are; in their order.
+        self.pending: dict[Publish, None] = {}
+        #: The earliest of their deadlines, or earlier.
         self._expires_at = math.inf
         self.control = ControlLoop("Producer", self._look)
         #: Why publishes fail at once (``fail_fast``), and the monotonic time since which they do; None otherwise.
@@ -213,13 +215,15 @@ class Pool:
         """Something happened that may let queued publishes be sent, or removed. Never switches."""
         self.control.soon(self._pump)
 
-    def watch(self, thing: Expires) -> None:
-        """Have this expire at its deadline. Never switches."""
-        self.deadlines.add(thing)
-        if thing.deadline < self._expires_at:
+    def watch(self, publish: Publish) -> None:
+        """Have a publish expire at its deadline. Never switches."""
+        if publish.done:
+            return
+        self.pending[publish] = None
+        if publish.deadline < self._expires_at:
             self.control.start()  # here, because it must be in this thread
-            self._expires_at = thing.deadline
-            self.control.by(thing.deadline, self._expire)
+            self._expires_at = publish.deadline
+            self.control.by(publish.deadline, self._expire)
 
     def _look(self) -> None:
         """Once a second: check everything, and make up for work that was interrupted."""
@@ -239,7 +243,16 @@ class Pool:
             # Everything in this process was held up. Answers that came meanwhile are read first: the hub polls before.
             self.control.by(now, self._expire)
             return
-        self._expires_at = self.deadlines.expire(now)
+        # Until all were looked at, it is due.
+        self._expires_at, earliest = now, math.inf
+        for publish in list(self.pending):
+            if publish.done:
+                self.pending.pop(publish, None)  # its caller is gone
+            elif publish.deadline <= now:
+                publish.expire()
+            else:
+                earliest = min(earliest, publish.deadline)
+        self._expires_at = max(earliest, now + _EXPIRY_SPACING)
         if self._expires_at < math.inf:
             self.control.by(self._expires_at, self._expire)
         self._pump()
@@ -391,7 +404,6 @@ class Pool:
             for destination in self.discovery.destinations:
                 destination.close()
             self.control.stop()
-            self.deadlines.clear()
             self.hooks.join(1.0)
 
     def let_go(self, loop_lives: bool) -> None:
@@ -402,7 +414,7 @@ class Pool:
         self.stopped = True
         if loop_lives:
             self.control.abandon()
-            self.deadlines.clear()
+            self.pending.clear()
             self._queue.clear()
             if self.batching is not None:
                 self.batching.let_go()

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 from gevent import getcurrent
 
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
-from gnsq_like.producer.deadlines import Expires
 from gnsq_like.producer.encoder import SIZE_BYTES
 from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.hub_calls import HubHandle
@@ -62,6 +61,8 @@ class PublishOwner(Protocol):
 
     counts: PublishCounts
     awake: Gathering[Publish]
+    #: Those that end at their deadlines unless they are settled before.
+    pending: dict[Publish, None]
     hub_handle: HubHandle
 
     def failed(self, publish: Publish, error: Exception) -> None: ...
@@ -69,7 +70,7 @@ class PublishOwner(Protocol):
     def doubt(self, address: str) -> None: ...
     def why(self, but: Collection[str] = ()) -> str: ...
     def submit(self, publish: Publish, now: float) -> None: ...
-    def watch(self, thing: Expires) -> None: ...
+    def watch(self, publish: Publish) -> None: ...
 
 
 class BatchOwner(PublishOwner, Protocol):
@@ -157,6 +158,7 @@ class Publish(PendingReply):
 
     def settle(self, error: Exception | None = None) -> None:
         """Set the final outcome, and wake the caller. Never switches."""
+        self.owner.pending.pop(self, None)
         if not self.done:
             if self.greenlet is not None:
                 self.owner.awake.add(self)  # before it is done: an interruption between the two is made good
@@ -258,6 +260,7 @@ class Publish(PendingReply):
             if not publish.done:
                 if publish.greenlet is not None:
                     publish.owner.awake.add(publish)  # before it is done: an interruption between the two is made good
+                publish.owner.pending.pop(publish, None)
                 publish.done = True
                 count += 1
                 if publish._links is not None:

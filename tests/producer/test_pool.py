@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import gevent
 import pytest
 
 from gnsq_like import Producer
-from gnsq_like.errors import NotSent, NSQError, PublishRefused
+from gnsq_like.errors import NotSent, NSQError, OutcomeUnknown, PublishRefused
 from gnsq_like.testing.proxy import FaultProxy
 from tests.simulation import Cluster, simulated
 from tests.support.daemons import KINDS, Kind, running_nsqd, wait_for
@@ -149,6 +150,27 @@ def test_publish_async_waits_in_the_same_queue_as_others(cluster: Cluster) -> No
     assert cluster.now - began < 0.5, "twenty before it, two in each round trip of 20 ms"
     stopped = True
     gevent.joinall(callers, raise_error=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"batching": True}, {"replicas": 2}], ids=["single", "batching", "replicas"])
+@simulated(nsqds=2)
+def test_each_publish_ends_at_its_own_deadline_and_is_kept_no_longer(cluster: Cluster, options: dict[str, Any]) -> None:
+    producer = cluster.producer(own_thread=False, **options)
+    producer.publish("t", b"first")
+    for nsqd in cluster.nsqds:
+        nsqd.process.stand_still(60)
+
+    def late(number: int) -> float:
+        timeout = 1 + number * 7 % 40 / 10  # no order
+        began = cluster.now
+        with pytest.raises(OutcomeUnknown):
+            producer.publish("t", b"x", timeout=timeout)
+        return cluster.now - began - timeout
+
+    callers = [gevent.spawn(late, number) for number in range(40)]
+    gevent.joinall(callers, raise_error=True)
+    assert all(0 <= caller.value < 0.03 for caller in callers)
+    assert not producer._started().pending
 
 
 def test_one_offender_among_a_hundred(make: Make, nsqd: ScriptedNsqd) -> None:

@@ -386,15 +386,12 @@ def test_a_child_touches_nothing_of_a_thread_that_it_does_not_have(nsqd):
         CHILDREN
         + """
 import sys
-from types import SimpleNamespace
 from gnsq_like import Producer
 
 with Producer(sys.argv[1]) as producer:
     producer.publish("t", b"x", timeout=60)
     pool = producer._pool
     [connection] = [each.connection for each in pool.discovery.destinations]
-    unanswered = SimpleNamespace(done=False, deadline=float("inf"))
-    producer._pool.hub_handle.run(pool.watch, unanswered)
     timers = [pool.control._seconds, connection._liveness._timer]
     sock = connection._transport._sock
     assert [timer.active for timer in timers] == [True, True]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import gevent
 import pytest
@@ -62,20 +60,15 @@ def run_out_of_time(producer: Producer, seconds: float = math.inf) -> None:
 
     A test that must do something before a deadline gives the publish much time, and then takes that away.
     """
-    running = producer._started()
+    pool = producer._started()
 
     def pass_time() -> None:
-        deadlines = running.deadlines
-        waiting: list[Any] = [*deadlines._line, *(each for *_, each in deadlines._heap)]
-        batches = {each.carrier for each in waiting if isinstance(each.carrier, PublishBatch)}
-        for each in (*waiting, *batches):
+        batches = {each.carrier for each in pool.pending if isinstance(each.carrier, PublishBatch)}
+        for each in (*pool.pending, *batches):
             each.deadline -= seconds
-        for each in waiting:
-            if not each.done and each.deadline <= time.monotonic():
-                each.expire()
-        running._pump()
+        pool._expire()
 
-    running.hub_handle.run(pass_time)
+    pool.hub_handle.run(pass_time)
 
 
 def why_not_sent(producer: Producer) -> str:
