@@ -31,7 +31,7 @@ from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.batching import Batching
 from gnsq_like.producer.destination import Destination
 from gnsq_like.producer.discovery import Discovery
-from gnsq_like.producer.publish import Publish, PublishCounts, resume
+from gnsq_like.producer.publish import Awake, Publish, PublishCounts
 from gnsq_like.producer.replicas import Group
 from gnsq_like.runtime import owner
 from gnsq_like.runtime.control_loop import ControlLoop
@@ -39,7 +39,6 @@ from gnsq_like.runtime.dispatcher import HookRunner, log_soon
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.native import draw
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.timer import Gathering
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +110,7 @@ class Pool:
         #: Replies, and the conditions under which they are settled; looked at after each answer.
         self.awaited: list[tuple[PendingReply, Callable[[], bool]]] = []
         #: The publishes of this hub's greenlets that are done.
-        self.awake: Gathering[Publish] = Gathering(hub_handle.hub.loop, resume)
+        self.awake = Awake(hub_handle.hub.loop)
         #: The publishes that end at their deadlines unless they are settled before, wherever they are; in their order.
         self.pending: dict[Publish, None] = {}
         #: The earliest of their deadlines, or earlier.
@@ -227,7 +226,7 @@ class Pool:
 
     def _look(self) -> None:
         """Once a second: check everything, and make up for work that was interrupted."""
-        self.awake.look()
+        self.awake.resume()
         if self._expires_at < math.inf:
             self.control.by(self._expires_at, self._expire)
         if self.batching is not None:

@@ -22,7 +22,6 @@ from gnsq_like.producer.encoder import SIZE_BYTES
 from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.timer import Gathering
 
 #: Greenlets resumed per iteration of the hub, which then polls its sockets.
 _RESUME_COUNT = 500
@@ -60,7 +59,7 @@ class PublishOwner(Protocol):
     """The part of the pool that a publish and the group of its copies use. Nothing here switches."""
 
     counts: PublishCounts
-    awake: Gathering[Publish]
+    awake: Awake
     #: Those that end at their deadlines unless they are settled before.
     pending: dict[Publish, None]
     hub_handle: HubHandle
@@ -268,15 +267,34 @@ class Publish(PendingReply):
         return count
 
 
-def resume(publishes: list[Publish]) -> None:
-    """Switch to the greenlets that wait for the first of these, in their hub, and remove them from the list."""
-    # A resumed greenlet returns here when it waits again.
-    count = 0
-    try:
-        for publish in publishes[:_RESUME_COUNT]:
-            greenlet = publish.greenlet
-            if greenlet is not None:
-                greenlet.switch()
-            count += 1  # last: what interrupts this leaves the rest in the list
-    finally:
-        del publishes[:count]
+class Awake(list[Publish]):
+    """Publishes of this hub's greenlets that are done: the hub of ``loop`` switches to each in its next iteration."""
+
+    __slots__ = ("_run_callback",)
+
+    def __init__(self, loop: Any) -> None:
+        self._run_callback: Callable[[Callable[[], object]], object] = loop.run_callback
+
+    def add(self, publish: Publish) -> None:
+        """Resume the greenlet that waits for this, with the others. Never switches."""
+        if not self:
+            self._run_callback(self._resume)
+        self.append(publish)
+
+    def resume(self) -> None:
+        """Go on, if an exception has interrupted this. Never switches."""
+        if self:
+            self._run_callback(self._resume)
+
+    def _resume(self) -> None:
+        # A resumed greenlet returns here when it waits again.
+        count = 0
+        try:
+            for publish in self[:_RESUME_COUNT]:
+                greenlet = publish.greenlet
+                if greenlet is not None:
+                    greenlet.switch()
+                count += 1  # last: what interrupts this leaves the rest in the list
+        finally:
+            del self[:count]
+            self.resume()

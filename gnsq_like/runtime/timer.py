@@ -12,11 +12,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import gevent
-
-T = TypeVar("T")
 
 #: Seconds; no timeout that is passed to gevent may be above 0 and below this.
 LEAST_TIMEOUT = 0.001
@@ -59,41 +57,6 @@ class Soon:
         """The call is not needed any more, if it was asked for. Never switches."""
         if self._callback is not None:
             self._callback.stop()
-
-
-class Gathering(list[T]):
-    """Items of one iteration of the hub of ``loop``, which then passes them to ``function`` as one list.
-
-    The function must not switch. It removes from the list what it deals with; what is left, also because a signal
-    handler has raised, is passed again in the next iteration. To be used in the loop's thread.
-    """
-
-    __slots__ = ("_function", "_run_callback")
-
-    def __init__(self, loop: Any, function: Callable[[list[T]], object]) -> None:
-        self._run_callback: Callable[[Callable[[], object]], Any] = loop.run_callback
-        self._function = function
-
-    def add(self, item: T) -> None:
-        """Pass this on with the others. Never switches."""
-        if not self:
-            self._run_callback(self._take)  # first: a signal handler may raise between the two
-        self.append(item)
-
-    def look(self) -> None:
-        """Go on, if a signal handler that raised has interrupted this. Never switches."""
-        if self:
-            self._run_callback(self._take)
-
-    def _take(self) -> None:
-        items = self.copy()
-        try:
-            self.clear()  # in here: a signal handler may raise as it returns
-            self._function(items)
-        finally:
-            if items:
-                self[:0] = items
-                self._run_callback(self._take)
 
 
 class Timer:

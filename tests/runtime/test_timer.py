@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import gevent
 import pytest
 
-from gnsq_like.runtime.timer import Gathering, Soon, Timer
-from tests.support import hub_errors
+from gnsq_like.runtime.timer import Soon, Timer
 from tests.support.daemons import wait_for
 from tests.support.hub import settle
 from tests.support.scripts import run_script
@@ -176,25 +175,3 @@ def test_a_call_that_is_due_soon_is_made_once_however_often_it_is_asked_for() ->
     soon()
     settle()
     assert made == [False, False]
-
-
-def test_what_is_gathered_in_an_iteration_is_one_list_and_what_is_left_comes_again() -> None:
-    loop = gevent.get_hub().loop
-    lists: list[list[int]] = []
-
-    def take(items: list[int]) -> None:
-        lists.append(items.copy())
-        del items[:2]
-        if len(lists) == 1:
-            raise RuntimeError("a signal handler's")
-
-    gathering = Gathering(loop, take)
-    with hub_errors.expected("a signal handler's"):
-        for number in range(3):
-            gathering.add(number)
-        assert (len(gathering), lists) == (3, [])
-        settle()
-    assert (len(gathering), lists) == (0, [[0, 1, 2], [2]])
-    gathering.add(4)
-    settle()
-    assert lists[2:] == [[4]]
