@@ -38,9 +38,12 @@ class DestinationOwner(Protocol):
     options: ProducerOptions
     hooks: HookRunner
     outages: Outages
-    #: Monotonic time since which publishes fail at once.
+    #: Why publishes fail at once, and the monotonic time since which they do.
+    away: str | None
     away_since: float | None
 
+    @property
+    def queue(self) -> Sized: ...
     @property
     def awaited(self) -> Sized: ...
     def lost(self, destination: Destination, error: NSQError | None) -> None: ...
@@ -63,8 +66,6 @@ class Destination:
         self.failure: NSQError | None = None
         #: Whether the last try to connect failed.
         self._unreachable = False
-        #: Whether it had no room when asked; its next answer then makes the pool send queued publishes.
-        self.blocked = False
         #: Monotonic time when a publish was last left unanswered; others are preferred until it sends anything.
         self._doubted_at = 0.0
         #: Whether it is still to be used: in the fixed list, or found by the last round of discovery.
@@ -102,7 +103,6 @@ class Destination:
     def reconnect(self, now: float) -> None:
         """Connect again at once if a connection that had lasted is lost. Never switches."""
         if self.connection is not None and not self.connection.alive:
-            self.blocked = True
             self._connect_if_due(now)
 
     def redial(self, now: float) -> float:
@@ -126,7 +126,6 @@ class Destination:
     def doubt(self) -> None:
         """A publish was not answered in time."""
         self._doubted_at = time.monotonic()
-        self.blocked = True
         if self.connection is not None:
             self.connection.catch_up()  # this thread may not have read for long
 
@@ -141,7 +140,6 @@ class Destination:
         finally:
             if connection is not self.connection:
                 connection.close()
-            self.blocked = self.doubted
             self._pool.changed()
 
     def _take(self, connection: Connection) -> None:
@@ -188,8 +186,7 @@ class Destination:
         # Once per read.
         self.dialler.count = 0
         pool = self._pool
-        if self.blocked or pool.awaited:
-            self.blocked = False
+        if pool.queue or pool.awaited or pool.away:
             pool.changed()
 
     def _lost(self, connection: Connection, error: NSQError | None) -> None:
@@ -219,7 +216,6 @@ class Destination:
         """
         connection, options = self.connection, self._options
         if connection is None or not connection.alive:
-            self.blocked = True
             self._connect_if_due(now)
             return False
         if now - connection.last_received_at > options.heartbeat_interval:
@@ -230,7 +226,6 @@ class Destination:
             or unanswered >= options.max_pending_count
             or not connection.alive
         ):
-            self.blocked = True
             return False
         publish.sent_to = connection.address  # before it looks whether it is done: see Publish.withdraw
         command = publish.command

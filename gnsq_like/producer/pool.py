@@ -106,7 +106,7 @@ class Pool:
         self.outages = Outages("Producer", lambda: (each.dialler for each in self.discovery.destinations))
         self._turns = Turns()
         #: Publishes that wait for a connection or for room, oldest first.
-        self._queue: deque[Publish] = deque()
+        self.queue: deque[Publish] = deque()
         #: Replies, and the conditions under which they are settled; looked at after each answer.
         self.awaited: list[tuple[PendingReply, Callable[[], bool]]] = []
         #: The publishes of this hub's greenlets that are done.
@@ -147,7 +147,7 @@ class Pool:
 
     def submit(self, publish: Publish, now: float) -> None:
         """Send a publish, or queue it. Never switches."""
-        may_send = self.away is None and (not self._queue or publish.is_copy)
+        may_send = self.away is None and (not self.queue or publish.is_copy)
         if not (may_send and self._send(publish, now)):
             self._enqueue(publish)
             self.changed()
@@ -190,7 +190,7 @@ class Pool:
             publish.settle(publish.doubt or NotSent(refusal))
             return
         publish.sent_to = None
-        self._queue.append(publish)
+        self.queue.append(publish)
         self.discovery.begin()
 
     def failed(self, publish: Publish, error: Exception) -> None:
@@ -232,7 +232,7 @@ class Pool:
         if self.batching is not None:
             self.batching.close_due()
         self.discovery.look_for_outages()
-        if self._queue:
+        if self.queue:
             self.discovery.begin()
         self._pump()
 
@@ -262,7 +262,7 @@ class Pool:
             return
         now = time.monotonic()
         self._check_away(now)
-        queue = self._queue
+        queue = self.queue
         passed: list[Publish] = []
         try:
             while queue:
@@ -308,8 +308,8 @@ class Pool:
             self._fail_queued(self.away)
 
     def _fail_queued(self, reason: str) -> None:
-        while self._queue:
-            publish = self._queue.popleft()
+        while self.queue:
+            publish = self.queue.popleft()
             publish.settle(publish.doubt or NotSent(reason))
 
     # -- room ---------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class Pool:
 
     def has_room(self) -> bool:
         """Whether a publish that finds no connection may be queued."""
-        return len(self._queue) < self.options.max_pending_count
+        return len(self.queue) < self.options.max_pending_count
 
     def is_drained(self) -> bool:
         """Whether nothing is pending."""
@@ -339,7 +339,7 @@ class Pool:
     @property
     def waiting_count(self) -> int:
         """The number of publishes that wait for a connection or for room."""
-        return len(self._queue)
+        return len(self.queue)
 
     @property
     def unanswered_count(self) -> int:
@@ -350,7 +350,7 @@ class Pool:
     def pending_count(self) -> int:
         """The number of publishes queued, in open batches, or unanswered; abandoned ones count until answered."""
         held = 0 if self.batching is None else self.batching.held
-        return len(self._queue) + held + self.unanswered_count
+        return len(self.queue) + held + self.unanswered_count
 
     def why(self, but: Collection[str] = ()) -> str:
         """The reason why nothing could be sent, for an error's text.
@@ -414,7 +414,7 @@ class Pool:
         if loop_lives:
             self.control.abandon()
             self.pending.clear()
-            self._queue.clear()
+            self.queue.clear()
             if self.batching is not None:
                 self.batching.let_go()
             self.discovery.forked_child()

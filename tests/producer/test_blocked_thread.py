@@ -119,7 +119,7 @@ def test_nor_is_what_a_killed_caller_has_published(producers: Callable[..., Prod
     assert (peer.take(4), peer.line()) == (b"  V2", b"IDENTIFY")
     peer.body()
     with blocked(producer, "C"):
-        [queued] = producer._started()._queue
+        [queued] = producer._started().queue
         killed.kill()
         # Which of the two comes first is up to the kernel, so only this shows that it does not matter.
         assert queued.done
