@@ -1,8 +1,9 @@
 """Every option of a connection, of discovery, a Reader and a Producer: name, unit, default, bounds, IDENTIFY field.
 
-Each option is a field of a frozen dataclass. Its type, bounds and IDENTIFY field are in the field's metadata, which
-validation, negotiation and documentation all use. Values are checked for type, for the limits of the protocol, and
-against each other; limits that are flags of nsqd are left to nsqd, whose error is reported (docs/internals 1.3).
+Each option is a field of a frozen dataclass. Its metadata has its bounds, its IDENTIFY field, and what its annotation
+says of valid values (:func:`_with_types`); validation, negotiation and documentation all use that. Values are checked
+for type, for the limits of the protocol, and against each other; limits that are flags of nsqd are left to nsqd, whose
+error is reported (docs/internals 1.3).
 Durations are seconds, sizes bytes.
 """
 
@@ -11,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from socket import gethostname
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints, runtime_checkable
 
 from gnsq_like._version import __version__
 from gnsq_like.addresses import parse_address
@@ -41,45 +43,59 @@ def _option(
     text: str,
     default: Any = None,
     *,
-    kind: type | tuple[type, ...] = float,
     minimum: float | None = None,
     above: float | None = None,
     maximum: float | None = None,
     also: tuple[object, ...] = (),
     identify: str | None = None,
-    call: bool = False,
-    choices: tuple[str, ...] = (),
+    kind: type | None = None,
     factory: Callable[[], Any] | None = None,
     secret: bool = False,
 ) -> Any:
     """A field of an options class.
 
     :param text: the documentation, with the unit: of the reference, of editors, and of the tools' flags
-    :param kind: the type; float accepts int too
     :param minimum: smallest value
     :param above: the value must be larger than this
     :param maximum: largest value, if the protocol (not a flag of nsqd) defines one
-    :param also: further valid values
-    :param choices: the only valid values
-    :param call: whether any callable is valid too
+    :param also: valid values besides those of the annotation
     :param identify: the field of IDENTIFY; a float is sent in whole milliseconds
+    :param kind: the type, beside None, if the annotation is Any
     :param secret: whether the value must never be shown
     """
     metadata = {
         "text": text,
-        "kind": kind,
         "minimum": minimum,
         "above": above,
         "maximum": maximum,
         "also": also,
         "identify": identify,
-        "call": call,
-        "choices": choices,
+        "kind": kind,
         "secret": secret,
     }
     if factory is not None:
         return field(default_factory=factory, metadata=metadata)
     return field(default=default, repr=not secret, metadata=metadata)
+
+
+def _with_types(given: Mapping[str, Any], annotation: Any) -> MappingProxyType[str, Any]:
+    """The metadata of an option, and what its annotation says of valid values: kind, call, choices, also.
+
+    A float may be an int too. Words are the only valid ones if no other type stands beside them.
+    """
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    words = tuple(word for each in members if get_origin(each) is Literal for word in get_args(each))
+    origins = [get_origin(each) or each for each in members]
+    kinds = tuple(each for each in origins if each not in (Literal, Callable, NoneType))
+    none = (None,) if NoneType in origins else ()
+    types: dict[str, Any]
+    if given["kind"] is not None:
+        types = {"choices": (), "also": (None,)}
+    elif words and not kinds:
+        types = {"kind": str, "choices": words, "also": none}
+    else:
+        types = {"kind": kinds[0] if len(kinds) == 1 else kinds or NoneType, "choices": (), "also": words + none}
+    return MappingProxyType({**given, **types, "call": Callable in origins, "also": given["also"] + types["also"]})
 
 
 class _Hidden:
@@ -154,18 +170,14 @@ class ConnectionOptions:
 
     client_id: str = _option(
         "The client's name in nsqd's stats; default: the short host name.",
-        kind=str,
         identify="client_id",
         factory=_short_host_name,
     )
     hostname: str = _option(
-        "The client's host in nsqd's stats; default: the full host name.",
-        kind=str,
-        identify="hostname",
-        factory=_host_name,
+        "The client's host in nsqd's stats; default: the full host name.", identify="hostname", factory=_host_name
     )
     user_agent: str = _option(
-        "The client's software in nsqd's stats.", f"gnsq_like/{__version__}", kind=str, identify="user_agent"
+        "The client's software in nsqd's stats.", f"gnsq_like/{__version__}", identify="user_agent"
     )
     heartbeat_interval: float = _option(
         "Seconds between nsqd's heartbeats, up to 60 by nsqd's default; an nsqd silent for two intervals is dead.",
@@ -176,22 +188,20 @@ class ConnectionOptions:
     output_buffer_size: int | None = _option(
         "Size of nsqd's output buffer in bytes; -1 disables it; None for nsqd's default (16384).",
         DEFAULT_OUTPUT_BUFFER_SIZE,
-        kind=int,
         minimum=64,
-        also=(None, -1),
+        also=(-1,),
         identify="output_buffer_size",
     )
     output_buffer_timeout: float | None = _option(
         "Seconds that a message may wait in nsqd's output buffer; -1 for no limit; None for nsqd's default (0.25).",
         DEFAULT_OUTPUT_BUFFER_TIMEOUT,
         above=0,
-        also=(None, -1),
+        also=(-1,),
         identify="output_buffer_timeout",
     )
     sample_rate: int = _option(
         "Percentage of the channel's messages to receive, nsqd drops the others; 0 for all.",
         0,
-        kind=int,
         minimum=0,
         maximum=99,
         identify="sample_rate",
@@ -200,59 +210,37 @@ class ConnectionOptions:
         "Seconds until nsqd delivers an unanswered message again; None for nsqd's default (60).",
         None,
         minimum=1,
-        also=(None,),
         identify="msg_timeout",
     )
-    tls_v1: bool | str = _option(
-        'TLS: True requires it, "prefer" uses it if nsqd offers it.',
-        False,
-        kind=bool,
-        also=("prefer",),
-        identify="tls_v1",
+    tls_v1: bool | Literal["prefer"] = _option(
+        'TLS: True requires it, "prefer" uses it if nsqd offers it.', False, identify="tls_v1"
     )
-    tls_root_ca_file: str | None = _option(
-        "PEM file with the CA certificates to trust; None for the system's.", None, kind=str, also=(None,)
-    )
+    tls_root_ca_file: str | None = _option("PEM file with the CA certificates to trust; None for the system's.", None)
     tls_cert: str | None = _option(
-        "PEM file with the client's certificate and chain, for an nsqd that requires one.", None, kind=str, also=(None,)
+        "PEM file with the client's certificate and chain, for an nsqd that requires one.", None
     )
-    tls_key: str | None = _option(
-        "PEM file with the client's key; None if it is in tls_cert too.", None, kind=str, also=(None,)
-    )
-    verify: bool = _option(
-        "Whether to verify nsqd's certificate and host name; False is for development.", True, kind=bool
-    )
+    tls_key: str | None = _option("PEM file with the client's key; None if it is in tls_cert too.", None)
+    verify: bool = _option("Whether to verify nsqd's certificate and host name; False is for development.", True)
     server_hostname: str | Callable[[str], str] | None = _option(
         "The name in nsqd's certificate, or a function of the address that returns it; None for the address's host.",
         None,
-        kind=str,
-        also=(None,),
-        call=True,
     )
     ssl_context: Any = _option(
-        "An ssl.SSLContext, instead of tls_root_ca_file, tls_cert, tls_key and verify.",
-        None,
-        kind=_SSLContext,
-        also=(None,),
+        "An ssl.SSLContext, instead of tls_root_ca_file, tls_cert, tls_key and verify.", None, kind=_SSLContext
     )
-    snappy: bool | str = _option(
+    snappy: bool | Literal["prefer"] = _option(
         'Snappy compression in both directions: True requires it, "prefer" uses it if offered. Excludes deflate.',
         False,
-        kind=bool,
-        also=("prefer",),
         identify="snappy",
     )
-    deflate: bool | str = _option(
+    deflate: bool | Literal["prefer"] = _option(
         'Deflate compression in both directions: True requires it, "prefer" uses it if offered. Excludes snappy.',
         False,
-        kind=bool,
-        also=("prefer",),
         identify="deflate",
     )
     deflate_level: int = _option(
         "1 (fast) to 9 (small); nsqd lowers it to its max-deflate-level.",
         6,
-        kind=int,
         minimum=1,
         maximum=9,
         identify="deflate_level",
@@ -260,29 +248,19 @@ class ConnectionOptions:
     auth_secret: str | Callable[[], str] | None = _option(
         "The secret for an nsqd that requires AUTH: a string, or a callable that returns a fresh one per connection.",
         None,
-        kind=str,
-        also=(None,),
-        call=True,
         secret=True,
     )
     topology_region: str | None = _option(
         "The client's region, for an nsqd newer than 1.3.0 that prefers nearby consumers; None to send none.",
         None,
-        kind=str,
-        also=(None,),
         identify="topology_region",
     )
     topology_zone: str | None = _option(
-        "The client's zone within the region; None to send none.",
-        None,
-        kind=str,
-        also=(None,),
-        identify="topology_zone",
+        "The client's zone within the region; None to send none.", None, identify="topology_zone"
     )
     max_frame_bytes: int = _option(
         "Largest accepted frame from nsqd, decompressed; a larger one ends the connection.",
         DEFAULT_MAX_FRAME_BYTES,
-        kind=int,
         minimum=64,
     )
     connect_timeout: float = _option("Seconds for dialling, IDENTIFY, TLS and AUTH together.", 5.0, above=0)
@@ -340,34 +318,22 @@ class DiscoveryOptions(ConnectionOptions):
     )
     lookupd_timeout: float = _option("Seconds for a whole request to an nsqlookupd.", 5.0, above=0)
     lookupd_authorization: str | Callable[[], str] | None = _option(
-        "The Authorization header for nsqlookupds: a string, or a callable that returns a fresh one.",
-        None,
-        kind=str,
-        also=(None,),
-        call=True,
-        secret=True,
+        "The Authorization header for nsqlookupds: a string, or a callable that returns a fresh one.", None, secret=True
     )
     lookupd_verify: bool | str = _option(
-        "For nsqlookupds with https: True, False, or the path of a file or directory of CA certificates.",
-        True,
-        kind=(bool, str),
+        "For nsqlookupds with https: True, False, or the path of a file or directory of CA certificates.", True
     )
     lookupd_cert: str | tuple[str, str] | None = _option(
         "Client certificate for nsqlookupds with https: the path of a file with certificate and key, or both paths.",
         None,
-        kind=(str, tuple),
-        also=(None,),
     )
     discovery_filter: Callable[[Any], bool] | None = _option(
-        "Called with each discovered nsqd (an NsqdNode); returning False excludes it.", None, kind=type(None), call=True
+        "Called with each discovered nsqd (an NsqdNode); returning False excludes it.", None
     )
     address_map: Mapping[str, str] | Callable[[str], str | None] | None = _option(
         "Addresses to dial instead of those that nsqlookupd lists: a mapping, or a callable that takes "
         'the listed "host:port". What is not in it, or None, is dialled as listed.',
         None,
-        kind=Mapping,
-        also=(None,),
-        call=True,
     )
 
     def __post_init__(self) -> None:
@@ -392,28 +358,23 @@ class ProducerOptions(DiscoveryOptions):
     fail_fast: bool = _option(
         "Whether publishes fail at once while every nsqd is unreachable, and do not wait for one until their deadline.",
         False,
-        kind=bool,
     )
     retry_unknown: bool = _option(
-        "Whether to retry a publish whose outcome is unknown, at the risk of a duplicate.", False, kind=bool
+        "Whether to retry a publish whose outcome is unknown, at the risk of a duplicate.", False
     )
     max_pending_count: int = _option(
-        "Maximum number of unanswered publishes per connection; further ones wait.", 10_000, kind=int, minimum=1
+        "Maximum number of unanswered publishes per connection; further ones wait.", 10_000, minimum=1
     )
     max_pending_bytes: int = _option(
-        "Maximum bytes of these; a single publish may be larger.", 64 * 1024 * 1024, kind=int, minimum=1
+        "Maximum bytes of these; a single publish may be larger.", 64 * 1024 * 1024, minimum=1
     )
     max_msg_bytes: int = _option(
         "Largest message body; set it to nsqd's flag max-msg-size, which nsqd does not report to clients.",
         1024 * 1024,
-        kind=int,
         minimum=1,
     )
     max_body_bytes: int = _option(
-        "Largest body of an MPUB, nsqd's flag max-body-size; multi_publish splits at it.",
-        5 * 1024 * 1024,
-        kind=int,
-        minimum=16,
+        "Largest body of an MPUB, nsqd's flag max-body-size; multi_publish splits at it.", 5 * 1024 * 1024, minimum=16
     )
     max_redial_delay: float = _option(
         "Longest delay, in seconds, before redialling an nsqd whose refusal a retry cannot cure. One that "
@@ -421,20 +382,14 @@ class ProducerOptions(DiscoveryOptions):
         30.0,
         above=0,
     )
-    encoder: str | Callable[[Any], bytes] | None = _option(
-        'Encodes bodies: "json", "msgpack", or a callable that returns bytes; None if bodies are bytes.',
-        None,
-        kind=str,
-        choices=("json", "msgpack"),
-        also=(None,),
-        call=True,
+    encoder: Literal["json", "msgpack"] | Callable[[Any], bytes] | None = _option(
+        'Encodes bodies: "json", "msgpack", or a callable that returns bytes; None if bodies are bytes.', None
     )
-    batching: bool = _option("Whether to combine concurrent publishes into one MPUB per topic.", False, kind=bool)
-    max_batch_count: int = _option("Maximum number of messages in a batch.", 1000, kind=int, minimum=1)
+    batching: bool = _option("Whether to combine concurrent publishes into one MPUB per topic.", False)
+    max_batch_count: int = _option("Maximum number of messages in a batch.", 1000, minimum=1)
     max_batch_bytes: int = _option(
         "Maximum bytes of a batch, never more than max_body_bytes; a larger message is sent alone.",
         1024 * 1024,
-        kind=int,
         minimum=16,
     )
     linger: float = _option(
@@ -442,16 +397,12 @@ class ProducerOptions(DiscoveryOptions):
         0.0,
         minimum=0,
     )
-    replicas: int = _option("Number of different nsqds to which each message is published.", 1, kind=int, minimum=1)
-    quorum: int | None = _option(
-        "Number of these that must confirm it; None for all.", None, kind=int, minimum=1, also=(None,)
-    )
+    replicas: int = _option("Number of different nsqds to which each message is published.", 1, minimum=1)
+    quorum: int | None = _option("Number of these that must confirm it; None for all.", None, minimum=1)
     own_thread: bool | None = _option(
         "Whether the connections run in a background thread (True) or in the hub of the first thread that "
         "publishes (False). None: the former unless threading is patched and that thread is the main one.",
         None,
-        kind=bool,
-        also=(None,),
     )
 
     def __post_init__(self) -> None:
@@ -465,26 +416,18 @@ class ProducerOptions(DiscoveryOptions):
 class ReaderOptions(DiscoveryOptions):
     """Options of a Reader, including those of its connections and of discovery."""
 
-    max_in_flight: int = _option(
-        "Maximum number of messages in flight, on all connections together.", 1, kind=int, minimum=0
-    )
+    max_in_flight: int = _option("Maximum number of messages in flight, on all connections together.", 1, minimum=0)
     rate_limit: float | None = _option(
-        "Messages a second that the Reader receives, redeliveries included; None for no limit.",
-        None,
-        above=0,
-        also=(None,),
+        "Messages a second that the Reader receives, redeliveries included; None for no limit.", None, above=0
     )
     concurrency: int | None = _option(
-        "Maximum number of handlers that run at once; None for max_in_flight.", None, kind=int, minimum=1, also=(None,)
+        "Maximum number of handlers that run at once; None for max_in_flight.", None, minimum=1
     )
-    max_attempts: int = _option(
-        "Number of deliveries after which a message is given up; 0 for never.", 5, kind=int, minimum=0
-    )
+    max_attempts: int = _option("Number of deliveries after which a message is given up; 0 for never.", 5, minimum=0)
     max_age: float | None = _option(
         "Seconds since its publishing after which a message is finished without being handled; None for never.",
         None,
         above=0,
-        also=(None,),
     )
     default_requeue_delay: float = _option(
         "Requeue delay of a failed message in seconds, multiplied by its attempts.", 90.0, minimum=0
@@ -497,9 +440,7 @@ class ReaderOptions(DiscoveryOptions):
         above=0,
     )
     low_rdy_timeout: float = _option(
-        "If max_in_flight is below the number of busy nsqds, they take turns of at most so many seconds.",
-        1.0,
-        above=0,
+        "If max_in_flight is below the number of busy nsqds, they take turns of at most so many seconds.", 1.0, above=0
     )
     low_rdy_probe_timeout: float = _option(
         "Longest wait of a backoff test for a message on one connection, in seconds, while there are others.",
@@ -507,41 +448,34 @@ class ReaderOptions(DiscoveryOptions):
         above=0,
     )
     adaptive_rdy: bool = _option(
-        "Whether RDY follows the traffic, so that sparse messages do not wait in nsqd's output buffer.", True, kind=bool
+        "Whether RDY follows the traffic, so that sparse messages do not wait in nsqd's output buffer.", True
     )
     max_backoff_duration: float = _option(
         "Longest pause of the whole Reader after failing handlers, in seconds; 0 disables backoff.", 120.0, minimum=0
     )
     backoff_multiplier: float = _option("Unit of the backoff strategies, in seconds.", 1.0, above=0)
-    backoff_strategy: str | Callable[[int], float] = _option(
-        '"exponential", "full_jitter", or a callable that returns seconds for a level, 1 and above.',
-        "exponential",
-        kind=str,
-        choices=("exponential", "full_jitter"),
-        call=True,
+    backoff_strategy: Literal["exponential", "full_jitter"] | Callable[[int], float] = _option(
+        '"exponential", "full_jitter", or a callable that returns seconds for a level, 1 and above.', "exponential"
     )
     max_redial_delay: float = _option("Longest delay before redialling an nsqd, in seconds.", 5.0, above=0)
-    spawn: str = _option(
-        '"greenlet", or "thread" for handlers that use much CPU or block outside gevent.',
-        "greenlet",
-        kind=str,
-        choices=("greenlet", "thread"),
+    spawn: Literal["greenlet", "thread"] = _option(
+        '"greenlet", or "thread" for handlers that use much CPU or block outside gevent.', "greenlet"
     )
     log_tracebacks: bool = _option(
         "Whether each failure of a handler is logged as an error with its traceback, not only the first of "
         "its kind within a minute.",
         False,
-        kind=bool,
     )
-    decoder: str | Callable[[bytes], Any] | None = _option(
+    decoder: Literal["json", "msgpack"] | Callable[[bytes], Any] | None = _option(
         'Decodes bodies for message.data: "json", "msgpack", or a callable that takes bytes; None if '
         "bodies stay bytes.",
         None,
-        kind=str,
-        choices=("json", "msgpack"),
-        also=(None,),
-        call=True,
     )
+
+
+_hints = get_type_hints(ProducerOptions) | get_type_hints(ReaderOptions)
+for _made in {*fields(ProducerOptions), *fields(ReaderOptions)}:
+    _made.metadata = _with_types(_made.metadata, _hints[_made.name])
 
 
 def option_names(cls: type) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from dataclasses import fields
 from pathlib import Path
@@ -34,15 +33,6 @@ _CLASSES: list[tuple[type[Any], type[Any] | None]] = [
 ]
 
 
-def annotation(option: Any) -> str:
-    """The type of an option; strings of which only some are valid are literals."""
-    text: str = option.type
-    words = [*option.metadata["choices"], *(each for each in option.metadata["also"] if isinstance(each, str))]
-    if words:
-        text = re.sub(r"\bstr\b", f"Literal[{', '.join(map(repr, words))}]".replace("'", '"'), text, count=1)
-    return text
-
-
 def generate() -> str:
     """The text of the file."""
     parts = [_HEAD]
@@ -64,7 +54,7 @@ def _dict_of(name: str, parent: str, text: str, options: list[Any]) -> str:
     lines = [f"class {name}({parent}, total=False):", f'    """{text}"""', ""]
     for option in options:
         lines += textwrap.wrap(option.metadata["text"], 120, initial_indent="    #: ", subsequent_indent="    #: ")
-        lines.append(f"    {option.name}: {annotation(option)}")
+        lines.append(f"    {option.name}: {option.type}".replace("'", '"'))
     return "\n".join(lines) + "\n"
 
 
