@@ -274,7 +274,7 @@ def test_members_of_many_timeouts_end_in_time_whatever_their_batches_wait_for(cl
     gevent.sleep(0.055)  # virtual: between the first two deadlines
     gevent.joinall([*first, gevent.spawn(publish, 0.05), gevent.spawn(publish, 0.2)], raise_error=True)
     assert len(late) == 5
-    assert max(late) < 0.021
+    assert max(late) < 0.021  # deadlines are looked at every 20 ms at most
 
 
 def test_local_errors_come_at_once(nsqd):

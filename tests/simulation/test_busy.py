@@ -67,4 +67,4 @@ def test_publishes_end_when_a_process_has_stood_still_beyond_their_deadlines(clu
 
     late = _lateness(cluster, random, disturb)
     gevent.killall(standstills)
-    assert max(late) < 0.001
+    assert max(late) < 0.021  # deadlines are looked at every 20 ms at most
