@@ -92,9 +92,9 @@ def test_a_flood_runs_as_fast_as_without_the_controller(cluster: Cluster, latenc
     assert took[1] - RUN_UP * 2 * latency < took[0] / 0.95
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.05])
-@pytest.mark.parametrize("turn", [0.002, 0.005])
-@pytest.mark.parametrize("spread", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize(
+    ("spread", "turn", "seconds"), [(0.0, 0.005, 0.05), (0.5, 0.002, 0.0), (0.9, 0.002, 0.05), (0.9, 0.005, 0.0)]
+)
 @scenario
 def test_a_flood_in_a_process_that_reads_late_reaches_the_share_too(
     cluster: Cluster, seconds: float, turn: float, spread: float

@@ -153,7 +153,7 @@ COSTS: list[tuple[str, Work, tuple[int, int, int, int, int]]] = [
     ("60 heartbeats in a minute of a Producer", _heartbeats, (241, 241, 60, 60, 240)),
     ("an idle minute of 1 connection", _idle(1), (123, 125, 2, 2, 8)),
     ("an idle minute of 100 Readers", _idle(100), (123, 12401, 200, 200, 800)),
-    ("an idle minute of 200 connections of a Reader", _idle_reader(200), (3925, 16663, 4198, 400, 24388)),
+    ("an idle minute of 50 connections of a Reader", _idle_reader(50), (4123, 7261, 4100, 100, 24400)),
 ]
 
 

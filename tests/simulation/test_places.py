@@ -60,11 +60,11 @@ def quantile(delays: list[float], part: float) -> float:
 @pytest.mark.parametrize(
     ("nsqds", "places", "every", "least", "longest"),
     [
-        (10, 3, 0, 2.4, 0.0),
-        (10, 1, 0, 0.83, 0.0),
         (20, 5, 0, 3.8, 0.0),
-        *((10, 3, every, 2.4, 1.0) for every in (25, 5, 1)),
-        *((10, 1, every, 0.8, 2.5) for every in (25, 5, 1)),
+        (10, 1, 0, 0.83, 0.0),
+        (10, 3, 1, 2.4, 1.0),
+        (10, 1, 5, 0.8, 2.5),
+        (10, 1, 1, 0.8, 2.5),
     ],
 )
 @scenario
@@ -81,9 +81,9 @@ def test_a_backlog_on_one_of_many_nsqds_has_most_of_few_places_within_a_second(
     for nsqd in others if every else []:
         flow(scene, nsqd, lambda: random.expovariate(1 / every))
     began = scene.now
-    busy.publish(12_000)
+    busy.publish(6_000)
     scene.run(1.0)
-    assert used(scene, 30.0) >= least
+    assert used(scene, 15.0) >= least
     delays = waits(scene, others, began)
     assert max(delays, default=0.0) <= longest
 
@@ -104,7 +104,7 @@ def test_where_places_suffice_a_rare_message_comes_at_once_beside_a_busy_nsqd(cl
     flow(scene, scene.nsqds[0], lambda: random.expovariate(100))
     for nsqd in scene.nsqds[1:]:
         flow(scene, nsqd, lambda: random.expovariate(0.1))
-    scene.run(100.0)
+    scene.run(40.0)
     assert quantile(waits(scene, scene.nsqds[1:]), 0.5) < 0.001
 
 
@@ -113,12 +113,12 @@ def test_where_places_suffice_a_rare_message_comes_at_once_beside_a_busy_nsqd(cl
 
 @scenario
 def test_a_hundred_busy_nsqds_share_twenty_places_equally(cluster: Cluster) -> None:
-    scene = Scene(cluster, 100, 20, seconds=0.02)
+    scene = Scene(cluster, 100, 20, seconds=0.1)
     for nsqd in scene.nsqds:
-        nsqd.publish(6000)
-    scene.run(10.0)
+        nsqd.publish(2000)
+    scene.run(5.0)
     before, began = [nsqd.answered for nsqd in scene.nsqds], scene.now
-    scene.run(60.0)
+    scene.run(40.0)
     counts = sorted(nsqd.answered - count for nsqd, count in zip(scene.nsqds, before, strict=True))
     assert 0.8 * counts[50] <= counts[0]
     assert counts[-1] <= 1.2 * counts[50]
@@ -132,15 +132,15 @@ def test_a_hundred_busy_nsqds_share_twenty_places_equally(cluster: Cluster) -> N
 @scenario
 def test_busy_and_sparse_nsqds_share_few_places(cluster: Cluster) -> None:
     random = Random(1)
-    scene = Scene(cluster, 100, 20, seconds=0.02, adaptive=True)
-    busy, sparse = scene.nsqds[:30], scene.nsqds[30:]
+    scene = Scene(cluster, 50, 10, seconds=0.02, adaptive=True)
+    busy, sparse = scene.nsqds[:15], scene.nsqds[15:]
     for nsqd in busy:
         nsqd.publish(2000)
     for nsqd in sparse:
         flow(scene, nsqd, lambda: random.expovariate(1.0))
     scene.run(3.0)
     before, began = [nsqd.answered for nsqd in busy], scene.now
-    assert used(scene, 30.0) >= 13
+    assert used(scene, 20.0) >= 6.5
     counts = [nsqd.answered - count for nsqd, count in zip(busy, before, strict=True)]
     assert max(counts) <= 1.3 * min(counts)
     assert waits(scene, sparse, began)[-1] <= 1.0
@@ -153,8 +153,8 @@ def test_three_overloaded_nsqds_wait_equally_on_five_places(cluster: Cluster) ->
     scene = Scene(cluster, 3, 5, seconds=0.05, adaptive=True)
     for nsqd in scene.nsqds:
         flow(scene, nsqd, lambda: random.expovariate(40.0))
-    scene.run(120.0)
-    each = [quantile(waits(scene, [nsqd], 60.0), 0.99) for nsqd in scene.nsqds]
+    scene.run(60.0)
+    each = [quantile(waits(scene, [nsqd], 30.0), 0.99) for nsqd in scene.nsqds]
     assert max(each) <= 1.2 * min(each)
 
 
@@ -182,8 +182,10 @@ def with_handlers(scene: Scene, seconds: float, computes: bool) -> None:
     scene.handle = handle
 
 
-@pytest.mark.parametrize(("seconds", "computes"), [(0.005, False), (0.05, False), (0.03, True)])
-@pytest.mark.parametrize("latency", [0.0025, 0.025, 0.1])
+@pytest.mark.parametrize(
+    ("latency", "seconds", "computes"),
+    [(0.0025, 0.05, False), (0.025, 0.005, False), (0.025, 0.03, True), (0.1, 0.005, False), (0.1, 0.05, False)],
+)
 @scenario
 def test_a_network_that_becomes_slower_costs_no_more_than_its_round_trips(
     cluster: Cluster, latency: float, seconds: float, computes: bool
@@ -208,8 +210,9 @@ def test_a_network_that_becomes_slower_costs_no_more_than_its_round_trips(
     assert handled_a_second(scene, lasts) >= 0.85 * best
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.005, 0.05])
-@pytest.mark.parametrize("jitter", [0.001, 0.005, 0.02])
+@pytest.mark.parametrize(
+    ("jitter", "seconds"), [(0.001, 0.05), (0.005, 0.0), (0.005, 0.005), (0.02, 0.0), (0.02, 0.05)]
+)
 @scenario
 def test_a_network_with_jitter_carries_a_backlog(cluster: Cluster, jitter: float, seconds: float) -> None:
     """From four seconds after connecting, where messages are on the way for so long: few rounds are alike."""
@@ -224,9 +227,16 @@ def test_a_network_with_jitter_carries_a_backlog(cluster: Cluster, jitter: float
     assert rates[1] >= 0.7 * rates[0]
 
 
-@pytest.mark.parametrize("latency", [0.0025, 0.1])
 @pytest.mark.parametrize(
-    ("nsqds", "places", "busy", "burst"), [(10, 10, 1, 1), (4, 3, 4, 1), (10, 5, 10, 1), (10, 25, 3, 1), (5, 30, 0, 50)]
+    ("nsqds", "places", "busy", "burst", "latency"),
+    [
+        (10, 10, 1, 1, 0.1),
+        (4, 3, 4, 1, 0.0025),
+        (10, 5, 10, 1, 0.0025),
+        (10, 25, 3, 1, 0.1),
+        (5, 30, 0, 50, 0.0025),
+        (5, 30, 0, 50, 0.1),
+    ],
 )
 @scenario
 def test_the_window_is_kept_three_seconds_after_the_network_has_become_slower(
@@ -250,7 +260,7 @@ def test_the_window_is_kept_three_seconds_after_the_network_has_become_slower(
 # --- sparse messages
 
 
-@pytest.mark.parametrize(("rate", "periodic"), [(40, False), (100, False), (300, False), (40, True), (100, True)])
+@pytest.mark.parametrize(("rate", "periodic"), [(40, False), (300, False), (100, True)])
 @scenario
 def test_sparse_messages_come_at_once_and_cost_hardly_any_rdy(cluster: Cluster, rate: int, periodic: bool) -> None:
     random = Random(rate)
@@ -260,7 +270,7 @@ def test_sparse_messages_come_at_once_and_cost_hardly_any_rdy(cluster: Cluster, 
     cluster.world.network.latency = 0.00025
     flow(scene, nsqd, gap)
     sent = scene.rdys_sent
-    scene.run(30.0)
+    scene.run(10.0)
     delays = waits(scene, [nsqd])
     assert quantile(delays, 0.5) < 0.0004
     assert quantile(delays, 0.99) < 0.001
@@ -270,11 +280,12 @@ def test_sparse_messages_come_at_once_and_cost_hardly_any_rdy(cluster: Cluster, 
 # --- random scenes
 
 
+#: Those of the quick profile have few connections, and so take few seconds.
 #: ``GNSQ_LIKE_HYPOTHESIS=thorough python -m pytest tests/simulation/test_places.py -k random`` runs the thousand.
-SCENES = {"quick": 6, "full": 100}.get(PROFILE, 1000)
+SCENES = {"quick": range(8, 14), "full": range(100)}.get(PROFILE, range(1000))
 
 
-@pytest.mark.parametrize("seed", range(SCENES))
+@pytest.mark.parametrize("seed", SCENES)
 @scenario
 def test_random_scenes(cluster: Cluster, seed: int) -> None:
     """Nothing is stuck, and where there is enough to do, most places are used; every second network changes.

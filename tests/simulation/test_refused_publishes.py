@@ -48,7 +48,7 @@ class Callers:
 
 @pytest.mark.parametrize("fail_fast", [False, True], ids=["patient", "fail_fast"])
 @pytest.mark.parametrize("invalid", _INVALID)
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 20])
+@pytest.mark.parametrize("count", [1, 3, 20])
 @small
 def test_at_one_moment(cluster: Cluster, count: int, invalid: str, fail_fast: bool) -> None:
     callers = Callers(cluster, invalid, fail_fast=fail_fast)
@@ -59,13 +59,13 @@ def test_at_one_moment(cluster: Cluster, count: int, invalid: str, fail_fast: bo
 
 
 @pytest.mark.parametrize("fail_fast", [False, True], ids=["patient", "fail_fast"])
-@pytest.mark.parametrize("percent", [1, 5, 10])
+@pytest.mark.parametrize("percent", [1, 10])
 @small
 def test_some_of_many(cluster: Cluster, percent: int, fail_fast: bool) -> None:
     callers = Callers(cluster, "defer", fail_fast=fail_fast)
     random = Random(percent)
     greenlets = []
-    for _ in range(1000):
+    for _ in range(500):
         caller = callers.refuse if random.random() < percent / 100 else callers.publish
         greenlets.append(gevent.spawn(caller))
         cluster.sleep(0.005)

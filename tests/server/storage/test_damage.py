@@ -95,14 +95,14 @@ def test_a_wrong_bit_in_a_size_or_id_costs_one_message(bodies: list[bytes], whic
 
 
 @pytest.mark.parametrize("byte", [*range(4), *range(HEADER_BYTES - 16, HEADER_BYTES)])
-@pytest.mark.parametrize("which", [0, 7, 19])
-def test_any_wrong_byte_in_a_size_or_id_costs_one_message(which: int, byte: int) -> None:
+def test_any_wrong_byte_in_a_size_or_id_costs_one_message(byte: int) -> None:
     written = records([b"message %d, " % n * (n + 1) for n in range(20)])
-    start = sum(len(encoded(record)) for record in written[:which])
     whole = b"".join(map(encoded, written))
     ends = list(accumulate(len(encoded(record)) for record in written))
     more = records([b"later %d" % n for n in range(50)], 60)
     for value in range(256):
+        which = (0, 7, 19)[value % 3]
+        start = sum(len(encoded(record)) for record in written[:which])
         data = bytearray(whole)
         data[start + byte] = value
         size = int.from_bytes(data[start : start + 4], signed=True)

@@ -99,13 +99,13 @@ def below_a_link(shared: Path, target: Path) -> str:
     return f"d/{target.name}"
 
 
-ways = pytest.mark.parametrize("way", [absolute, relative, linked, hard_linked, below_a_link])
-moves = pytest.mark.parametrize("work_dir", ["", "shared"])
+WAYS = (absolute, relative, linked, hard_linked, below_a_link)
+ways = pytest.mark.parametrize("way", WAYS)
 
 
-@pytest.mark.parametrize("kind", ["name", "note"])
-@pytest.mark.parametrize("target", PRIVATE)
-@moves
+@pytest.mark.parametrize(
+    ("kind", "target", "work_dir"), [("name", "no-newline", ""), ("note", "partial", "shared"), ("note", "whole", "")]
+)
 @ways
 @needs_root
 def test_notes_of_another_user_are_refused(
@@ -137,8 +137,7 @@ def test_a_link_in_the_place_of_the_notes_is_refused(shared: Path, private: Path
     assert list(notes.iterdir()) == [notes / base]
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o777, 0o707, 0o1777, 0o1700])
-@ways
+@pytest.mark.parametrize(("mode", "way"), [*zip([0o770, 0o777, 0o707, 0o1777, 0o1700], WAYS, strict=True)])
 def test_notes_that_others_could_write_are_reported_and_dropped(
     way: Way, mode: int, tmp_path: Path, private: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
