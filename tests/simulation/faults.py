@@ -52,6 +52,8 @@ class Faults:
         self._cluster = cluster
         self._network = cluster.world.network
         self._options = scenario.options
+        self._latency = scenario.options["latency"]
+        self._slow_networks = 0
         self._ledger = ledger
         self._oracles = oracles
         self._readers = readers
@@ -141,19 +143,26 @@ class Faults:
 
     def _slow_network(self, random: Random) -> None:
         """Everything takes longer for a while."""
-        usual = self._options["latency"]
         with self._disturbing():
-            self._network.latency = usual * 10 + 0.05
+            self._slow_networks += 1
+            self._set_latency()
             gevent.sleep(random.random() * 5)
-            self._network.latency = usual
+            self._slow_networks -= 1
+            self._set_latency()
 
     def _round_trip(self, random: Random) -> None:
-        """From now on, everything takes longer or less long; a Reader knows it after three seconds."""
+        """From now on, everything takes longer or less long; a Reader with traffic knows it after three seconds."""
         latency = random.choice([50e-6, 0.001, 0.01, 0.05])
+        if latency > self._latency:
+            self._oracles.became_slower()
         with self._disturbing():
+            self._latency = latency
             self._options["latency"] = max(self._options["latency"], latency)
-            self._network.latency = latency
+            self._set_latency()
             gevent.sleep(3.0)
+
+    def _set_latency(self) -> None:
+        self._network.latency = self._latency * 10 + 0.05 if self._slow_networks else self._latency
 
     def _dns(self, random: Random) -> None:
         resolver = gevent.get_hub().resolver

@@ -2,7 +2,9 @@
 
 - The window: the sum of max(RDY, in flight) over a Reader's connections, as the nsqds see them, is within its
   max_in_flight: strictly while every segment takes the same time and nothing stood still. RDY has no reply, so
-  otherwise it can be exceeded by what is on its way; how far is only counted then.
+  otherwise it can be exceeded by what is on its way; how far is only counted then. A round trip that has become longer
+  shows only in messages that come late, and each of them only a part of it: while connections of before are open, the
+  window may be exceeded a few times, and again when what they showed was forgotten.
 - Liveness, in a phase without faults: a Reader with room takes what waits, within a second or two, every nsqd gets its
   turn, and all known nsqds are connected again.
 - In such a phase, no message comes twice that was handled once, unless its handler took long, failed or did not answer.
@@ -17,10 +19,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from gnsq_like.policy.charge import SETTLE_ROUND_TRIPS
+from gnsq_like.policy.charge import KEPT, SETTLE_ROUND_TRIPS
 from gnsq_like.policy.places import MOMENT_ROUND_TRIPS
 from tests.simulation.cluster import Cluster, Daemon
 from tests.simulation.ledger import Ledger
+from tests.simulation.network import Descriptor
 from tests.simulation.programs import CHANNEL, POLL_INTERVAL, ReaderProgram
 from tests.simulation.scenario import Scenario
 
@@ -30,6 +33,8 @@ _LOOK = 1.0
 _TURN_ROUND_TRIPS = MOMENT_ROUND_TRIPS + SETTLE_ROUND_TRIPS
 #: Seconds after the last fault from which a Reader must take what waits, beside what its connections may need.
 _SETTLED = 12.0
+#: Messages that come late until a Reader knows a longer round trip: half of them show more than half of it.
+_LESSONS = 3
 
 
 class Oracles:
@@ -54,6 +59,9 @@ class Oracles:
         self._turns: dict[Daemon, int] = {}
         self._used: dict[Daemon, dict[int, int]] = {}
         self._look_at = 0.0
+        #: Of each Reader, the connections that were made before the network became slower, and when messages showed it.
+        self._unaware: dict[ReaderProgram, set[Descriptor]] = {}
+        self._shown_at: dict[ReaderProgram, list[float]] = {}
         #: Readers over their windows.
         self._over: dict[ReaderProgram, bool] = {}
         #: Since when Readers take nothing, and what they had received then.
@@ -117,8 +125,22 @@ class Oracles:
         self.tally["windows exceeded by"] = max(self.tally["windows exceeded by"], total - window)
         if program.is_stopped or now - program.steered_at < 30:
             return
-        if self._scenario.has_constant_latency and not self.disturbances and now - self.disturbed_at > 10:
+        is_constant = self._scenario.has_constant_latency and not self.disturbances and now - self.disturbed_at > 10
+        if is_constant and not self._shows_round_trip(program, now):
             self._fail(f"{program.process.name}: {total} of {window} used; {program.reader.stats()['connections']}")
+
+    def became_slower(self) -> None:
+        """From now on, segments take longer."""
+        self._unaware = {program: set(program.process.descriptors) for program in self._readers}
+        self._shown_at.clear()
+
+    def _shows_round_trip(self, program: ReaderProgram, now: float) -> bool:
+        """Whether a Reader may not have known better, because its connections are older than their round trip."""
+        if self._unaware.get(program, set()).isdisjoint(program.process.descriptors):
+            return False
+        shown = [at for at in self._shown_at.get(program, []) if at > now - KEPT]
+        self._shown_at[program] = [*shown, now]
+        return len(shown) < _LESSONS
 
     # -- statistics ------------------------------------------------------------------------------------
 
