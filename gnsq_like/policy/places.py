@@ -220,8 +220,8 @@ class Places(Generic[K]):
             line.sent(in_force, now, self._settling(line, now))
             if in_force > before:
                 level.raised(line, now)
-            if self.limit is not None:
-                self.limit.sent(in_force > before, now)
+                if self.limit is not None:
+                    self.limit.raised_at = now
         if level.cut_at < FOREVER and line.rdy < line.share:
             self._bursts[line] = None
             self.cut_at = min(self.cut_at, level.cut_at)

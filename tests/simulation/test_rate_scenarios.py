@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gnsq_like.policy.rate_limit import BURST, COMMANDS
+from gnsq_like.policy.rate_limit import BURST, RAISE_EVERY
 from tests.simulation import Cluster
 from tests.simulation.scene import SOON, Scene, scenario
 
@@ -28,7 +28,7 @@ class Limited(Scene):
         return sum(at >= began for at in self.times) / (self.now - began)
 
     def check(self) -> None:
-        """No more messages in any time than the tokens, no more RDY in any second than allowed."""
+        """No more messages in any time than the tokens, no more raises of RDY than allowed, and one RDY 0 for each."""
         times, most = self.times, self.rate * BURST + 1
         for index, began in enumerate(times):
             # It suffices to look at the ends of bursts.
@@ -36,7 +36,7 @@ class Limited(Scene):
                 assert bisect_right(times, began + length) - index <= most + self.rate * length + 1e-6
         commands = sorted(at for nsqd in self.nsqds for at, _ in nsqd.rdy_log)
         for index, began in enumerate(commands):
-            assert bisect_right(commands, began + 0.999) - index <= COMMANDS
+            assert bisect_right(commands, began + 0.999) - index <= 2 / RAISE_EVERY + len(self.nsqds)
 
 
 @pytest.mark.parametrize(("rate", "nsqds"), [(0.2, 4), (10, 1), (100, 4), (2000, 1)])
