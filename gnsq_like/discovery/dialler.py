@@ -253,7 +253,7 @@ class Redialer(Generic[_A]):
         draw: Callable[[], float] = draw,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._fixed = tuple(fixed)
+        self._fixed = dict.fromkeys(fixed)
         self._connect = connect
         self._is_connected = is_connected
         self._ask = ask
@@ -284,7 +284,7 @@ class Redialer(Generic[_A]):
 
     def look(self) -> None:
         """Look at all addresses, as a control loop does once a second: a try may have been ended. Never switches."""
-        for address in sorted(self.known, key=str):
+        for address in sorted([each for each in self.known if not self._is_connected(each)], key=str):
             self._try(address)
 
     def stop(self) -> None:
@@ -384,7 +384,7 @@ class Redialer(Generic[_A]):
 
     def _is_wanted(self, address: _A) -> bool:
         """Whether it may be dialled now."""
-        return address in self.known and address not in self._lost
+        return (address in self._found or address in self._fixed) and address not in self._lost
 
     def _try(self, address: _A) -> None:
         """Try when its delay has passed, if it may be dialled. Never switches."""
