@@ -72,7 +72,7 @@ class Setup:
     @property
     def name(self) -> str:
         """The name of the Reader in the log."""
-        return f"{self.topics.text}/{self.channel}"
+        return f"{self.topics.in_short}/{self.channel}"
 
     @property
     def concurrency(self) -> int:

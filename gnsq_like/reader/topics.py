@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 OnBackoff = Callable[[str, int, float], object]
 
+#: Topics of a Reader that its log lines name.
+_NAMED = 4
+
 #: The result of a backoff test by outcome; other outcomes do not count.
 _VERDICTS = {
     Outcome.HANDLED: Backoff.success,
@@ -60,8 +63,14 @@ class Topics:
 
     @property
     def text(self) -> str:
-        """Their text, for the log and for labels."""
+        """Their text, for labels."""
         return ",".join(self.names) if self.pattern is None else self.pattern.pattern
+
+    @property
+    def in_short(self) -> str:
+        """Their text for the log: of many, the first ones."""
+        left = len(self.names) - _NAMED
+        return self.text if left <= 0 else f"{','.join(self.names[:_NAMED])} and {left} more"
 
 
 @dataclass

@@ -48,6 +48,9 @@ def test_what_may_be_given() -> None:
     assert Topics("t").names == ("t",)
     assert Topics(name for name in ("a", "b", "a")).names == ("a", "b")
     assert (Topics(["a", "b"]).text, Topics(re.compile("^a")).text) == ("a,b", "^a")
+    assert Topics("abcdef").in_short == "abcdef"
+    assert Topics(list("abcd")).in_short == "a,b,c,d"
+    assert Topics(list("abcdef")).in_short == "a,b,c,d and 2 more"
     assert [Topics(each).are_several for each in ("t", ["t"], ["a", "b"], re.compile("t"))] == [
         False,
         False,
