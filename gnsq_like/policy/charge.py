@@ -41,7 +41,7 @@ SURE = 8
 
 
 class RoundTrip:
-    """The round trip as it is now, from two sides; at first as it was measured when the connection was made."""
+    """The round trip to an nsqd as it is now, from two sides; at first as measured when a connection was made."""
 
     __slots__ = ("_first", "confirmed_at", "doubts", "longer_at", "seconds")
 
@@ -51,6 +51,11 @@ class RoundTrip:
         self.longer_at = self.confirmed_at = NEVER
         #: how many more messages have to agree with it
         self.doubts = 0
+
+    def measured(self, seconds: float) -> None:
+        """When another connection was made. Many at a time wait for each other, so the shortest counts."""
+        self._first = min(self._first, seconds)
+        self.seconds = min(self.seconds, seconds)
 
     def is_at_least(self, seconds: float, now: float) -> None:
         """A message has shown so much."""

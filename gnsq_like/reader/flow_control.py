@@ -105,7 +105,12 @@ class FlowControl:
     # -- events -------------------------------------------------------------------------------------
 
     def add(self, subscription: Subscription) -> None:
-        """A connection subscribed."""
+        """A connection subscribed. It shares the round trip of those to the same nsqd."""
+        for other in self.subscriptions:
+            if other.address == subscription.address and other.alive:
+                other.line.round_trip.measured(subscription.line.round_trip.seconds)
+                subscription.line.round_trip = other.line.round_trip
+                break
         self.subscriptions[subscription] = None
         subscription.topic_flow.connections += 1
         self.places.opened(subscription.line)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
+import gevent
 import pytest
 
 from tests.simulation import Cluster, simulated
@@ -39,3 +41,27 @@ def test_no_topic_starves_with_fewer_seats_than_topics(cluster: Cluster, max_in_
     got = served(cluster, max_in_flight, "abbbbbbcdd", 40.0)
     assert len(got) == 4
     assert min(got.values()) >= 0.5 * max(got.values()), got
+
+
+@simulated(nsqds=1)
+def test_connections_made_in_a_crowd_take_turns_as_quickly_as_others(cluster: Cluster) -> None:
+    """Their handshakes wait for each other; the shortest says how far the nsqd is."""
+    topics = [f"t{number}" for number in range(100)]
+    network, waits = cluster.world.network, list[float]()
+    network.jitter = 1.0
+    reader = cluster.reader(
+        topics,
+        "c",
+        lambda message: waits.append(time.monotonic() - float(message.body)),
+        max_in_flight=20,
+        nsqd_tcp_addresses=cluster.tcp_addresses,
+    )
+    cluster.wait(lambda: len(reader.stats()["connections"]) == len(topics))
+    network.jitter = 0.0
+    gevent.sleep(10)
+    for topic in topics[:10]:
+        cluster.publish(topic, repr(time.monotonic()).encode())
+        gevent.sleep(0.25)
+    gevent.sleep(5)
+    assert len(waits) == 10
+    assert max(waits) < 1.2  # a round of silent connections takes a second
