@@ -10,6 +10,9 @@ as after an installation, and what an editable one does at each start of Python 
 ``idle``: a Reader with 1,000 connections on which nothing happens: resident memory beyond that of an empty process, and
 the part of a core that it uses, with places for all of them, and for a fifth.
 
+``few``: a Reader with many connections and few places, each connection with a topic of its own or three to a topic: the
+part of a core that it uses while messages come at random, and how long these wait from publish to handler.
+
 ``nsqds``: consuming and publishing with 64 connections beside one, by the client's CPU time for each message, and by
 the clock; "bare" is what the minimum with gevent and sockets pays for it: smaller reads and writes, and more of them.
 
@@ -30,15 +33,19 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from random import Random
 
 import _consumers
 import _publishers
-from _nsqd import CHANNEL, Nsqd, running_nsqd
+from _nsqd import CHANNEL, Nsqd, connect, publish_command, running_nsqd
 from _processes import resident
 
 ROOT = Path(__file__).resolve().parent.parent
 NSQDS = 64
+#: (topics, connections of each, places, messages a second)
+FEW = ((1000, 1, 50, 0.0), (1000, 1, 50, 18.0), (600, 1, 250, 50.0), (200, 3, 250, 50.0))
 #: Greenlets that publish one message at a time.
 PUBLISHERS = 100
 MAX_IN_FLIGHT = 2500
@@ -131,6 +138,41 @@ def idle_child(address: str, connections: str, places: str, seconds: str) -> dic
     return {"MB": memory, "%": 100 * part}
 
 
+def few_child(address: str, topics: str, each: str, places: str, seconds: str) -> dict[str, float]:
+    import gevent
+
+    from gnsq_like import Reader
+
+    names = [f"few-{number}" for number in range(int(topics))]
+    waits: list[float] = []
+    with Reader(
+        names,
+        CHANNEL,
+        lambda message: waits.append(time.monotonic() - float(message.body)),
+        nsqd_tcp_addresses=addresses(address, int(each)),
+        max_in_flight=int(places),
+    ) as reader:
+        while len(reader.stats()["connections"]) < int(topics) * int(each):
+            gevent.sleep(0.1)
+        gevent.sleep(float(seconds) / 2)  # until each had its first turn
+        waits.clear()
+        used, began = time.process_time(), time.monotonic()
+        gevent.sleep(float(seconds))
+        part = (time.process_time() - used) / (time.monotonic() - began)
+    found = {"%": 100 * part}
+    if waits:
+        found |= {"p50, s": statistics.median(waits), "longest, s": max(waits)}
+    return found
+
+
+def publish_at_random_child(address: str, rate: str, topics: str) -> dict[str, float]:
+    random, sock = Random(1), connect(address)
+    while True:
+        time.sleep(random.expovariate(float(rate)))
+        sock.sendall(publish_command(f"few-{random.randrange(int(topics))}", repr(time.monotonic()).encode()))
+        sock.recv(100)
+
+
 class Meter:
     """Measures the messages after the first tenth."""
 
@@ -204,6 +246,8 @@ def bare_publish_child(address: str, nsqds: str, _topic: str, _messages: str) ->
 CHILDREN: dict[str, Callable[..., dict[str, float]]] = {
     "plan": plan_child,
     "idle": idle_child,
+    "few": few_child,
+    "publish at random": publish_at_random_child,
     "consume": consume_child,
     "publish": publish_child,
     "bare consume": bare_consume_child,
@@ -251,6 +295,19 @@ def idle(nsqd: Nsqd, _name: str, given: argparse.Namespace) -> Iterator[tuple[st
     yield "idle, a fifth, %", few["%"]
 
 
+def few(nsqd: Nsqd, _name: str, given: argparse.Namespace) -> Iterator[tuple[str, float]]:
+    for topics, each, places, rate in FEW:
+        words = [sys.executable, __file__, "--child", "publish at random", nsqd.tcp_address, str(rate), str(topics)]
+        with subprocess.Popen(words) if rate else nullcontext() as publisher:
+            found = _child("few", nsqd.tcp_address, topics, each, places, given.seconds)
+            if publisher is not None:
+                publisher.kill()
+        for name, value in found.items():
+            yield f"{topics * each} on {places}, {rate:g}/s: {name}", value
+        for number in range(topics):
+            nsqd.delete_topic(f"few-{number}")
+
+
 def nsqds(nsqd: Nsqd, name: str, given: argparse.Namespace) -> Iterator[tuple[str, float]]:
     for what, kind in (
         *(("consuming", "consume"), ("bare consuming", "bare consume")),
@@ -270,15 +327,15 @@ def nsqds(nsqd: Nsqd, name: str, given: argparse.Namespace) -> Iterator[tuple[st
         yield f"{what}, by the clock", rates[NSQDS] / rates[1]
 
 
-PARTS = {"start": start, "plan": plan, "idle": idle, "nsqds": nsqds}
+PARTS = {"start": start, "plan": plan, "idle": idle, "few": few, "nsqds": nsqds}
 
 
 def table(figures: dict[str, list[float]]) -> str:
-    lines = [f"{'':<27}{'median':>10}{'least':>10}{'most':>10}{'limit':>10}"]
+    lines = [f"{'':<31}{'median':>10}{'least':>10}{'most':>10}{'limit':>10}"]
     for name, values in figures.items():
         limit = LIMITS.get(name)
         lines.append(
-            f"{name:<27}{statistics.median(values):>10.3g}{min(values):>10.3g}{max(values):>10.3g}"
+            f"{name:<31}{statistics.median(values):>10.3g}{min(values):>10.3g}{max(values):>10.3g}"
             + ("" if limit is None else f"{abs(limit):>10g}")
         )
     return "\n".join(lines)
