@@ -124,14 +124,14 @@ class Nsqd:
     def timed_out(self) -> int:
         return sum(channel.timeout_count for channel in self._channels())
 
-    def publish(self, count: int = 1, topic: str | None = None) -> None:
-        """Put messages into its queue."""
-        body = f"{self._scene.now!r}|".encode().ljust(_BODY_BYTES, b"x")
+    def publish(self, count: int = 1, topic: str | None = None, delay: float = 0.0) -> None:
+        """Put messages into its queue, deferred by so many seconds; each says when it is due."""
+        body = f"{self._scene.now + delay!r}|".encode().ljust(_BODY_BYTES, b"x")
         name = self._scene.topics[0] if topic is None else topic
 
         def publish() -> None:
             found = self.daemon.daemon.broker.topic(name)
-            found.publish([body] * count, 0.0, time.monotonic(), time.time_ns())
+            found.publish([body] * count, delay, time.monotonic(), time.time_ns())
 
         self.daemon.process.run(publish)
 

@@ -277,6 +277,22 @@ def test_sparse_messages_come_at_once_and_cost_hardly_any_rdy(cluster: Cluster, 
     assert (scene.rdys_sent - sent) <= 0.1 * scene.handled
 
 
+@scenario
+def test_deferred_messages_come_as_soon_as_nsqd_looks_for_them(cluster: Cluster) -> None:
+    """It looks every 0.1 s."""
+    random = Random(1)
+    scene = Scene(cluster, 1, 200, seconds=0.0, adaptive=True)
+    [nsqd] = scene.nsqds
+    for _ in range(1200):
+        scene.run(random.expovariate(40))
+        nsqd.publish(delay=0.5)
+    scene.run(1.0)
+    delays = waits(scene, [nsqd])
+    assert len(delays) == 1200
+    assert quantile(delays, 0.5) < 0.06
+    assert delays[-1] < 0.11
+
+
 # --- random scenes
 
 
