@@ -16,6 +16,7 @@ import pytest
 from gnsq_like.testing import wait_until
 from tests.support.commands import PATIENCE
 from tests.support.daemons import KINDS, running_nsqd, running_nsqlookupd, wait_for
+from tests.support.files import as_nobody, needs_root, shared_directory
 from tests.support.patient import NsqdHTTPClient
 from tests.support.tools import (
     COMMAND,
@@ -29,7 +30,6 @@ from tests.support.tools import (
     running_tool,
     unfinished,
 )
-from tests.support.users import as_nobody, needs_root, shared_directory
 
 pytestmark = pytest.mark.commands
 

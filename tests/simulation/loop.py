@@ -377,10 +377,6 @@ class Loop:
         """The timers that are set."""
         return [entry[2] for entry in self._heap if isinstance(entry[2], Timer)]
 
-    def open_files(self) -> dict[int, Any]:
-        """The open descriptors."""
-        return self._files
-
     # -- turns -----------------------------------------------------------------------------------------
 
     def run(self) -> None:

@@ -1,18 +1,23 @@
-"""Lines of a file that another process appends to: its last line may be there in part, whatever writes it."""
+"""Files that other processes, or another user, change meanwhile; a full disk; files in memory."""
 
 from __future__ import annotations
 
 import math
 import os
+import pwd
 import resource
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.support.daemons import wait_for
+
+# -- a file that another process appends to: its last line may be there in part, whatever writes it
 
 
 def whole_lines(path: Path) -> list[str]:
@@ -76,6 +81,32 @@ def files_no_larger_than(size: int) -> Iterator[None]:
 _MEMORY = Path("/dev/shm")
 
 
-def memory_directory() -> TemporaryDirectory[str]:
+def memory_directory() -> tempfile.TemporaryDirectory[str]:
     """A temporary directory, in memory where the system has a file system for that."""
-    return TemporaryDirectory(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
+    return tempfile.TemporaryDirectory(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
+
+
+# -- another user of this machine, and a directory that both may write into, as /tmp ----------------
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user as well")
+
+
+@contextmanager
+def shared_directory() -> Iterator[Path]:
+    """A directory with the mode of /tmp, in one that others may enter; pytest's own are root's alone."""
+    parent = Path(tempfile.mkdtemp(prefix="gnsq-like-test-"))
+    try:
+        parent.chmod(0o755)
+        shared = parent / "shared"
+        shared.mkdir()
+        shared.chmod(0o1777)
+        yield shared
+    finally:
+        shutil.rmtree(parent)
+
+
+def as_nobody(*command: object) -> None:
+    """Run a command in a process that is nobody's; raises if it fails."""
+    user = pwd.getpwnam("nobody")
+    arguments = [str(part) for part in command]
+    subprocess.run(arguments, check=True, user=user.pw_uid, group=user.pw_gid, extra_groups=[], cwd="/")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cloudevents.core.formats.json import JSONFormat
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.contrib.outbox import Event
@@ -43,7 +43,6 @@ def test_bytes_come_back_and_the_sdk_reads_them(data: bytes) -> None:
     assert time.isoformat(timespec="microseconds") == event.attributes["time"].replace("Z", "+00:00")
 
 
-@settings(max_examples=50)
 @given(json_values)
 def test_json_comes_back_as_it_was_written_and_the_sdk_reads_it(value: Any) -> None:
     data = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")

@@ -24,8 +24,8 @@ from gnsq_like.tools.to_file.outputs import UploadedTo, make_output
 from gnsq_like.tools.to_file.plan import FilePlan
 from gnsq_like.wire.names import is_valid_name
 from tests.support.daemons import wait_for
+from tests.support.files import as_nobody, needs_root, shared_directory
 from tests.support.tools import files_below
-from tests.support.users import as_nobody, needs_root, shared_directory
 
 NOTES = f".to-file-{os.getuid()}"
 #: Files that the attacker must not get changed: without a newline, with a part of a line, whole.
