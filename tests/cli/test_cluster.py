@@ -170,6 +170,7 @@ def test_with_a_data_path_and_ports_it_is_the_same_cluster_again(tmp_path: Path)
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["nsqd-1", "nsqd-2"]
 
 
+@pytest.mark.commands
 def test_paths_in_nsqds_flags_are_relative_to_where_the_command_was_given(tmp_path: Path) -> None:
     (tmp_path / "nsqd.cfg").write_text("max_rdy_count = 7")
     (tmp_path / "gevent.py").write_text("raise SystemExit('this is not the place for modules')")

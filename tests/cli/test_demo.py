@@ -147,6 +147,7 @@ def test_messages_lost_with_an_nsqd_are_counted_and_the_exit_status_is_1() -> No
 # -- ended in the middle ----------------------------------------------------------------------------
 
 
+@pytest.mark.commands
 @needs_proc
 def test_a_signal_ends_it_with_status_130_and_leaves_no_process() -> None:
     with running() as (process, daemons):
@@ -235,7 +236,7 @@ def last_line(written: str) -> str:
 
 
 @pytest.mark.commands
-@pytest.mark.parametrize(("columns", "has_bars"), [pytest.param(80, True, marks=pytest.mark.sample), (64, False)])
+@pytest.mark.parametrize(("columns", "has_bars"), [(80, True), (64, False)])
 def test_a_terminal_shows_a_table(columns: int, has_bars: bool) -> None:
     written = on_a_terminal(columns, 24)
     assert "in flight" in written

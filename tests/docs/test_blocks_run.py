@@ -20,8 +20,16 @@ from tests.support.daemons import wait_for
 from tests.support.pages import GUIDES, blocks, page, replaced
 from tests.support.scripts import ROOT
 
+pytestmark = pytest.mark.commands
+
 PAGES = ("reader.rst", "producer.rst", "logging.rst", *GUIDES)
-CASES = [(name, number) for name in PAGES for number in range(len(blocks(page(name))))]
+CASES = [
+    pytest.param(
+        name, number, marks=[pytest.mark.sample] if name in ("reader.rst", "producer.rst") and not number else []
+    )
+    for name in PAGES
+    for number in range(len(blocks(page(name))))
+]
 
 #: What a statement of an earlier block does that opens a connection or never ends.
 _RUNS = re.compile(r"\.run\(|\brun\(|publish|\.close\(|^with |^for ")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.scripts import run_script
+
+pytestmark = pytest.mark.servers
 
 SITE = """
 import django

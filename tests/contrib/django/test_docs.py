@@ -20,6 +20,7 @@ def test_what_it_imports_is_there(line):
     assert len(names) > 1
 
 
+@pytest.mark.servers
 def test_the_shops_own_tests(tmp_path):
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples/django_shop/manage.py"), "test", "shop"],
@@ -33,6 +34,7 @@ def test_the_shops_own_tests(tmp_path):
     assert "Ran 3 tests" in done.stderr
 
 
+@pytest.mark.servers
 def test_the_shops_migrations_are_complete(tmp_path):
     command = [sys.executable, str(ROOT / "examples/django_shop/manage.py"), "makemigrations", "--check"]
     environment = {"PATH": "", "PYTHONPATH": str(ROOT), "SHOP_DATABASE": str(tmp_path / "shop.sqlite3")}
