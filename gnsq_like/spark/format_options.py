@@ -386,11 +386,6 @@ class SourceOptions:
         return max(_LEAST_IDLE, _IDLE * self.msg_timeout)
 
     @property
-    def only(self) -> TopicChannel | None:
-        """The topic and the channel of a query of one topic; None if there may be several."""
-        return TopicChannel(self.topic, self.channel) if self.topic else None
-
-    @property
     def named(self) -> tuple[TopicChannel, ...]:
         """All topics that have a name in the options, with their channels."""
         if self.topic:

@@ -83,13 +83,12 @@ def several(**more: str) -> SourceOptions:
 
 def test_several_topics() -> None:
     options = several(topics="clicks, views/other,clicks", topics_pattern=r"orders\.[a-z]+")
-    assert options.only is None
     assert options.named == (("clicks", "spark"), ("views", "other"))
     topics = ("clicks", "views", "orders.new", "orders.new.dead", "orders.")
     assert [options.channel_of(topic) for topic in topics] == ["spark", "other", "spark", None, None]
     assert pickle.loads(pickle.dumps(options)) == options
     one = parse()
-    assert (one.only, one.named) == (("clicks", "spark"), (("clicks", "spark"),))
+    assert one.named == (("clicks", "spark"),)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,6 @@ class _Checkpoint:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._only = pipeline.source_options.only
         self._root = Path(pipeline.place("checkpoint").removeprefix(_SCHEME))
         self._offsets, self._commits = self._numbers("offsets"), self._numbers("commits")
         #: The last batch that was written down; -1 for none. A batch that is done was written down before.
@@ -90,12 +89,10 @@ class _Checkpoint:
         """The end of a batch; None if its file is damaged."""
         lines = _lines(self._root / "offsets" / str(number), 3)
         try:
-            found = Offsets.from_dict(json.loads(lines[2])) if lines is not None else None
+            named = self._pipeline.source_options.named
+            return Offsets.from_dict(json.loads(lines[2]), named) if lines is not None else None
         except (ValueError, StagingError):
             return None
-        if isinstance(found, Offset):
-            return Offsets({self._only: found} if self._only is not None else {})
-        return found
 
     def problems(self) -> Iterator[TableProblem]:
         """The damaged files."""
@@ -156,7 +153,7 @@ class _Checkpoint:
                 f"checkpoint and another stage; batches that are written are not lost, but what the stage has is",
                 None,
             )
-        value = json.dumps(before.after(ends, 0).to_dict(self._only))
+        value = json.dumps(before.after(ends, 0).to_dict())
         lines = _lines(self._root / "offsets" / str(self.last - 1), 3) or ["v1", _no_metadata()]
         content = "\n".join((*lines[:2], value))
         meaning = "it is written anew from the stage. Nothing is lost, and nothing comes again"
@@ -185,7 +182,7 @@ class _Checkpoint:
             for of, each in last.logs.items()
         }
         lines = _lines(self._root / "offsets" / str(self.last), 3) or []
-        content = "\n".join((*lines[:2], json.dumps(Offsets(logs).to_dict(self._only))))
+        content = "\n".join((*lines[:2], json.dumps(Offsets(logs).to_dict())))
         meaning = "it is written anew, from the one after it. Nothing is lost, and nothing comes again"
         return TableProblem(f"{_state(path)}: {meaning}", lambda: _write(path, content))
 

@@ -4,8 +4,8 @@ Spark calls these methods from one thread of one process that lives as long as t
 An exception fails the query at once. So network errors end here (an nsqd that does not answer has no messages for
 now), and :meth:`Driver.commit` raises nothing at all. The order of calls is in docs/internals S1. It follows that
 
-- ``initial`` may be called twice, and, after a restart in the first batch, for a log that is another one. So it only
-  names a log; the first plan creates it.
+- ``initial`` may be called twice, and after a restart in the first batch. So it names no log; the first plan creates
+  one.
 - A plan is written into the log before Spark hears of it. So a plan whose parts Spark asks for is known to have been
   made, and one that Spark never wrote down is used again.
 - ``parts`` may be the first call of a process, and may be repeated.
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -31,9 +30,8 @@ from gnsq_like.errors import NSQError
 from gnsq_like.spark.format_options import SourceOptions
 from gnsq_like.spark.source.nsqds import Nsqds
 from gnsq_like.spark.source.plan import Depth, Outstanding, Queue, by_log, limit_parts, make_plan
-from gnsq_like.spark.source.query_log import QueryLog, lost
-from gnsq_like.spark.staging.offsets import Offset, Offsets, Part, Share, TopicChannel, planned_at
-from gnsq_like.spark.staging.staging_log import owner_of
+from gnsq_like.spark.source.query_log import QueryLog
+from gnsq_like.spark.staging.offsets import Offset, Offsets, Part, Share, TopicChannel
 from gnsq_like.spark.staging.store import OpenStore, Store, check_store, open_store
 
 logger = logging.getLogger(__name__)
@@ -68,8 +66,6 @@ class Driver:
         self._open_store = open_store
         self._daemons = Nsqds(options)
         self._opened: Store | None = None
-        #: The log that a new query of one topic would begin.
-        self._new_log = uuid.uuid4().hex
         #: The logs that this process has needed so far.
         self._logs: dict[TopicChannel, QueryLog] = {}
         #: Whether topics and channels were created, or their daemons at least answered.
@@ -96,35 +92,17 @@ class Driver:
 
     def _log(self, of: TopicChannel) -> QueryLog:
         if of not in self._logs:
-            new_log = self._new_log if of == self._options.only else ""
-            self._logs[of] = QueryLog(of, self._store, self._options, new_log)
+            self._logs[of] = QueryLog(of, self._store, self._options)
         return self._logs[of]
 
     # -- the beginning ------------------------------------------------------------------------------------
 
     def initial(self) -> dict[str, Any]:
         """The offset before the first batch of a new query; always the same."""
-        if self._options.only is not None:
-            return Offset(self._new_log, 0).to_dict()
-        return Offsets().to_dict(None)
+        return Offsets().to_dict()
 
     def _offsets(self, value: Mapping[str, object]) -> Offsets:
-        """The offsets of all logs; finds out whose an offset of one log is. Raises StagingError."""
-        found = Offsets.from_dict(value)
-        if isinstance(found, Offsets):
-            return found
-        of = self._options.only
-        if of is None and found.batch:
-            of = next((each for each, log in self._logs.items() if log.has(found.log)), None)
-            of = of or owner_of(self._store, found.log)
-            if of is None:
-                lost(
-                    self._options,
-                    f"the checkpoint belongs to log {found.log}, which is not at staging_location "
-                    f"{self._options.staging_location}: that is another place than before, or was deleted, with "
-                    f"messages that may not have been delivered",
-                )
-        return Offsets({of: found} if of is not None else {}, planned_at(value))
+        return Offsets.from_dict(value, self._options.named)
 
     def prepare_available_now(self) -> None:
         """Count the messages that nsqd has now: the run takes no later ones. May switch."""
@@ -202,7 +180,7 @@ class Driver:
 
     def _planned(self, offsets: Offsets, ends: Mapping[TopicChannel, Offset]) -> dict[str, Any]:
         self._batch_at = time.monotonic()
-        return offsets.after(ends, int(self._clock() * 1e6)).to_dict(self._options.only)
+        return offsets.after(ends, int(self._clock() * 1e6)).to_dict()
 
     # -- how much nsqd has --------------------------------------------------------------------------------
 
@@ -278,7 +256,7 @@ class Driver:
         :raises DataLost: the batch was planned, and its staged messages are gone
         """
         first, last = self._offsets(start), self._offsets(end)
-        now = int(self._clock() * 1e6)  # for a batch that an older version has planned
+        now = int(self._clock() * 1e6)  # for a batch whose offset was written anew
         with suppress(NSQError):  # tasks find out whether an nsqd is there
             self._prepare()
         connected = any(log.has_received for log in self._logs.values())

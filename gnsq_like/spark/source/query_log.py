@@ -23,23 +23,19 @@ logger = logging.getLogger(__name__)
 
 
 class QueryLog:
-    """The log of a query for one topic and channel.
+    """The log of a query for one topic and channel."""
 
-    :param new_log: the id of the log that the query would begin
-    """
-
-    def __init__(self, of: TopicChannel, store: Store, options: SourceOptions, new_log: str = "") -> None:
+    def __init__(self, of: TopicChannel, store: Store, options: SourceOptions) -> None:
         self._of = of
         self._store = store
         self._options = options
         self._base = base_of(*of)
-        self._new_log = new_log or uuid.uuid4().hex
+        #: The id of the log that the query would begin.
+        self._new_log = uuid.uuid4().hex
         #: The log that is known to exist.
         self._known_log = ""
         #: The last end that was committed, without its plan.
         self._committed: Offset | None = None
-        #: Whether the ids that an older gnsq_like kept are taken over.
-        self._is_converted = False
         #: Whether the log may have a batch that was planned and is not in Spark's log.
         self._may_resume = True
         #: The first batch that this process has planned; None before that.
@@ -49,10 +45,6 @@ class QueryLog:
 
     def _log(self, log_id: str) -> StagingLog:
         return StagingLog(self._store, self._base, log_id)
-
-    def has(self, log_id: str) -> bool:
-        """Whether a log of this id is here."""
-        return self._log(log_id).exists()
 
     def begin(self) -> Offset:
         """The offset before the first batch; always the same."""
@@ -162,9 +154,6 @@ class QueryLog:
                 planned = last
             parts += planned.parts(self._of)
         log.make_parts(parts)
-        if not self._is_converted:
-            index.convert(log)
-            self._is_converted = True
         index.make_places(log, {part.address for part in parts})
         return parts
 

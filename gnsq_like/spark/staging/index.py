@@ -221,19 +221,6 @@ def make_places(log: StagingLog, addresses: Iterable[str]) -> None:
         log.store.make(_place(log, address))
 
 
-def convert(log: StagingLog) -> None:
-    """Take over ids that gnsq_like kept before November 2026, as text below ``index/<nsqd>``. For the driver."""
-    for name in log.store.list(f"{log.base}/index"):
-        *_, address, last = name.split("/")
-        kind, at, _ = last.split("-", 2)
-        text = bytes(log.store.read(name))
-        place = f"{log.base}/ids/{address}"
-        log.store.make(place)
-        if ids := _numbers([text[start : start + 16] for start in range(0, len(text), 16)]):
-            _create(log.store, place, _UNSURE if kind == "unsure" else _ALL, ids, int(at), 0, uuid.uuid4().hex)
-        log.store.retire(name)
-
-
 def tidy(log: StagingLog, dedupe_within: float) -> None:
     """Remove ids that are too old, and put small files together. For the driver."""
     now = time.time()

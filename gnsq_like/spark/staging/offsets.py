@@ -4,23 +4,21 @@ NSQ has no offsets. Ours name the batch of a log of staged messages that comes n
 how many messages to take from which nsqd. So the plan is durable in Spark's own offset log, and asking for the same
 batch again gives the same parts.
 
-Each topic and channel has a log of its own. A query of one topic writes the offset of its log, version 1. A query of
-several writes the offsets of all logs that it has ever begun, version 2; a batch goes on with those that have messages,
-and the others stay as they were. So topics can be added to a query, and left out for a while. A query of several
-topics goes on from an offset of version 1, too.
+Each topic and channel has a log of its own. A query writes the offsets of all logs that it has ever begun; a batch goes
+on with those that have messages, and the others stay as they were. So topics can be added to a query, and left out for
+a while. (Version 1 was the offset of a single log, without its topic.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from gnsq_like.spark.staging.store import StagingError
 
-#: The versions of the format: of one log, and of several.
-VERSION = 1
-SEVERAL = 2
+#: The version of the format.
+VERSION = 2
 
 
 class TopicChannel(NamedTuple):
@@ -65,16 +63,13 @@ class Offset:
     plan: Mapping[str, Share] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """For Spark, which keeps it as JSON."""
-        plan = {address: asdict(share) for address, share in self.plan.items()}
-        return {"v": VERSION, "log": self.log, "batch": self.batch, "plan": plan}
+        """For JSON."""
+        return {"log": self.log, "batch": self.batch, "plan": {of: asdict(share) for of, share in self.plan.items()}}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Offset:
-        """From the value that Spark hands back; raises StagingError if this source did not write it."""
+        """From such a value; raises StagingError if this source did not write it."""
         try:
-            if value["v"] != VERSION:
-                raise StagingError(f"the checkpoint was written by another version of gnsq_like: {dict(value)}")
             plan = {
                 str(address): Share(int(each["messages"]), int(each["splits"]), int(each["bytes"]))
                 for address, each in value["plan"].items()
@@ -118,50 +113,39 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """The end of a batch of several topics: the offset of each log."""
+    """The end of a batch of a query: the offset of each log."""
 
     logs: Mapping[TopicChannel, Offset] = field(default_factory=dict)
     #: When the batch was planned, in microseconds since the epoch: the ``seen_at`` of its rows, whenever these are
-    #: read. 0 for a batch of an earlier version, and before the first batch.
+    #: read. 0 if it is not known, and before the first batch.
     at_us: int = 0
 
     def after(self, ends: Mapping[TopicChannel, Offset], at_us: int) -> Offsets:
         """The end of the batch that consists of these batches of logs. Plans of earlier ones are left out."""
         return Offsets({of: replace(each, plan={}) for of, each in self.logs.items()} | dict(ends), at_us)
 
-    def to_dict(self, only: TopicChannel | None) -> dict[str, Any]:
-        """For Spark, which keeps it as JSON.
-
-        :param only: the log of a query of one topic
-        """
-        at = {"at": self.at_us} if self.at_us else {}
-        if only is not None and set(self.logs) == {only}:
-            return self.logs[only].to_dict() | at
-        logs = {}
-        for of, offset in self.logs.items():
-            logs[str(of)] = offset.to_dict()
-            del logs[str(of)]["v"]
-        return {"v": SEVERAL, "logs": logs} | at
+    def to_dict(self) -> dict[str, Any]:
+        """For Spark, which keeps it as JSON."""
+        return {"v": VERSION, "logs": {str(of): each.to_dict() for of, each in self.logs.items()}, "at": self.at_us}
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, object]) -> Offsets | Offset:
-        """From the value that Spark hands back: an Offset if it is that of one log, which it does not name.
+    def from_dict(cls, value: Mapping[str, Any], named: Sequence[TopicChannel] = ()) -> Offsets:
+        """From the value that Spark hands back.
 
+        :param named: the topics that the query names; an offset of version 1 is that of a query of one topic
         :raises StagingError: this source did not write it
         """
-        if value.get("v") != SEVERAL:
-            return Offset.from_dict(value)
+        at = value.get("at", 0)
         logs = value.get("logs")
+        if value.get("v") == 1:
+            if len(named) != 1:
+                raise StagingError("the checkpoint is an older one, of one topic: run it once more with that one alone")
+            logs = {str(named[0]): value}
+        elif value.get("v") != VERSION:
+            logs = None
         if not isinstance(logs, dict) or not all(isinstance(each, dict) for each in logs.values()):
-            raise StagingError(f"the checkpoint holds no offset of the source nsq: {value!r}")
-        found = {TopicChannel.parse(of): Offset.from_dict({"v": VERSION, **each}) for of, each in logs.items()}
-        return cls(found, planned_at(value))
-
-
-def planned_at(value: Mapping[str, object]) -> int:
-    """When a batch was planned, by the value that Spark hands back, in microseconds since the epoch; or 0."""
-    found = value.get("at", 0)
-    return found if isinstance(found, int) else 0
+            raise StagingError(f"the checkpoint holds no offset of the source nsq that this version reads: {value!r}")
+        return cls({TopicChannel.parse(of): Offset.from_dict(each) for of, each in logs.items()}, at)
 
 
 def _divided(amount: int, count: int) -> list[int]:

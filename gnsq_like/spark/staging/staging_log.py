@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from gnsq_like.own_files import inside
-from gnsq_like.spark.staging.offsets import Offset, Part, TopicChannel
+from gnsq_like.spark.staging.offsets import Offset, Part
 from gnsq_like.spark.staging.records import DamagedRecord, End, Record, decode_record, encode_end, encode_record
 from gnsq_like.spark.staging.store import Fenced, StagingError, Store
 
@@ -306,13 +306,3 @@ def unfinished_logs(store: Store, base: str) -> list[tuple[str, int]]:
         if part.records and part.batch > StagingLog(store, base, part.log).committed():
             first.setdefault(part.log, part.batch)
     return sorted(first.items())
-
-
-def owner_of(store: Store, log_id: str) -> TopicChannel | None:
-    """The topic and the channel of a log, if the store has it. Lists everything."""
-    for name in store.list(""):
-        base, _, rest = name.removeprefix("./").partition(f"/log-{log_id}/")
-        if rest == "log.json":
-            topic, _, channel = base.partition("/")
-            return TopicChannel(unquote(topic), unquote(channel))
-    return None

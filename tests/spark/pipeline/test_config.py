@@ -126,7 +126,7 @@ def test_topics_with_their_own_schemas_and_tables(tmp_path: Path) -> None:
         "ms",
         f"file://{tmp_path}/elsewhere",
     )
-    assert orders.source_options.only == ("orders.new", "orders")
+    assert orders.source_options.named == (("orders.new", "orders"),)
     for each in (clicks, orders):
         assert each.for_topic("any") is each
         assert {each.place(name) for name in ("rejected", "metrics", "checkpoint")} == {

@@ -169,17 +169,6 @@ def test_a_file_is_written_once(tmp_path: Path) -> None:
     assert len(log.store.list(f"{log.base}/ids")) == 1
 
 
-def test_ids_that_an_older_version_kept_are_taken_over(tmp_path: Path) -> None:
-    log, [part] = log_in(tmp_path)
-    place = f"{log.base}/index/{log.place(part).split('/')[-2]}"
-    log.store.make(place)
-    for kind, number in (("unsure", 1), ("window", 2)):
-        log.store.create(f"{place}/{kind}-{time.time():.0f}-{log.id}-1-0", message(number)[2])
-    index.convert(log)
-    assert fresh(log, part, message(1, 2), message(2, 2), message(3, 2)) == [3]
-    assert log.store.list(f"{log.base}/index") == []
-
-
 def test_a_damaged_file_of_ids_is_as_good_as_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log, [part, another] = log_in(tmp_path, 2)
     index.make_places(log, [ADDRESS])

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from gnsq_like.spark.staging.offsets import Offset, Share, TopicChannel
+from gnsq_like.spark.staging.offsets import Offset, Share
 from gnsq_like.spark.staging.records import End, encode_segment
-from gnsq_like.spark.staging.staging_log import StagingLog, base_of, owner_of, staged_parts, unfinished_logs
+from gnsq_like.spark.staging.staging_log import StagingLog, base_of, staged_parts, unfinished_logs
 from gnsq_like.spark.staging.store import Fenced, PosixStore
 from tests.support.spark_points import ADDRESS, log_in, message
 
@@ -90,4 +90,3 @@ def test_no_topic_or_channel_leaves_the_location(name: str, tmp_path: Path) -> N
     log.create()
     assert log.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["stage"]
-    assert owner_of(store, "1") == TopicChannel(name, name)
