@@ -41,8 +41,8 @@ def register(spark: SparkSession) -> None:
 def py_files(path: str | Path) -> str:
     """Write gnsq_like into a zip file, for ``--py-files`` or ``SparkContext.addPyFile``, and return its path.
 
-    The file holds gnsq_like only: executors must have gevent, requests, python-snappy and pyarrow. Give it to Spark
-    before the first use of the format.
+    The file holds gnsq_like only: executors must have gevent, requests, python-snappy, pyarrow and msgspec. Give
+    it to Spark before the first use of the format.
 
     :param path: the file to write; it ends in .zip
     """

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from gnsq_like.errors import NSQError
 
 #: The modules that Spark's Python needs beside gnsq_like, and their packages on PyPI.
-_NEEDED = {"gevent": "gevent", "requests": "requests", "snappy": "python-snappy", "pyarrow": "pyarrow"}
+_NEEDED = {"snappy": "python-snappy"} | {name: name for name in ("gevent", "requests", "pyarrow", "msgspec")}
 
 
 class NotInstalled(NSQError):

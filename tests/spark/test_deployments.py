@@ -130,8 +130,9 @@ LOOPBACK = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bin
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    python = make_bare_python(tmp_path_factory.mktemp("bare"), "gnsq-like", "pyarrow", "pyspark")
-    code = "import gevent, requests, snappy, pyarrow, pyspark, importlib.util as u; print(u.find_spec('gnsq_like'))"
+    python = make_bare_python(tmp_path_factory.mktemp("bare"), "gnsq-like", "pyarrow", "msgspec", "pyspark")
+    code = "import gevent, requests, snappy, pyarrow, msgspec, pyspark; from importlib.util import find_spec as find"
+    code += "; print(find('gnsq_like'))"
     assert run_bare(python, code) == "None\n"
     return python
 

@@ -42,7 +42,7 @@ def test_looking_for_formats_loads_little() -> None:
 
 
 @pytest.mark.usefixtures("java")
-@pytest.mark.parametrize("package", ["gevent", "pyarrow"])
+@pytest.mark.parametrize("package", ["gevent", "pyarrow", "msgspec"])
 def test_a_python_that_lacks_something_is_named_with_it(package: str) -> None:
     said = run_python(
         f"import sys; sys.modules[{package!r}] = None\n"

@@ -1,18 +1,20 @@
 """Bodies as Arrow columns, many at a time.
 
-Each body is read by Python's json; then the values of a field are made into a column at once, by pyarrow. It accepts
-only values that ``judge`` would certainly accept. Each row that is doubtful in any column goes to the judge, which
-accepts or rejects it. So a bug here could only accept too much; a test compares the two for generated bodies.
+Each body is read by msgspec, straight into the types of the schema; then the values of a field are made into a column
+at once, by pyarrow. Both accept only values that ``judge`` would certainly accept. Each row that is doubtful in any
+column goes to the judge, which accepts or rejects it. So a bug here could only accept too much; a test compares the two
+for generated bodies. What is rare is left to the judge: numbers as STRING, NaN, exponents in a DECIMAL.
 
 A column is made of values without the doubtful ones, which are null for the time being: their rows are replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
@@ -26,18 +28,17 @@ from pyspark.sql.types import (
     DoubleType,
     FloatType,
     MapType,
-    StringType,
     StructType,
     TimestampNTZType,
     TimestampType,
 )
 
-from gnsq_like.spark.bodies.judge import BITS, DAY, DECODER, FIRST_US, HALF, LAST_US, UNITS, Judge, Misfit, binary
+from gnsq_like.spark.bodies.judge import BITS, DAY, FIRST_US, LAST_US, UNITS, Judge, Misfit, binary
 
 #: A column, and the places in it that are doubtful.
 _Column = tuple[pa.Array, set[int]]
 
-_INTEGER = "^-?[0-9]{1,18}$"
+_NUMBER = "^-?[0-9]"
 _NOT_ZERO = "^[^eE]*[1-9]"
 _LOCAL = rf"^{DAY}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,9}})?$"
 _ZONED = rf"{_LOCAL[:-1]}(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])$"
@@ -45,8 +46,56 @@ _BELOW_US = r"(\.[0-9]{6})[0-9]+"
 #: The length of a time with microseconds, without its zone.
 _LENGTH = len("2026-01-02T03:04:05.678901")
 _DAY_US = 86_400_000_000
-#: The types of numbers as the decoder gives them, and of text.
-_NUMBER, _TEXT = frozenset({bytes}), frozenset({str})
+#: JSON's null as msgspec's text.
+_NULL = msgspec.Raw(b"null")
+
+
+# -- the types by which msgspec reads -------------------------------------------------------------------
+
+
+def _struct(kind: StructType) -> type[msgspec.Struct]:
+    """A class for objects. Fields are named by their place, since a name may be anything."""
+    fields: list[Any] = []
+    for at, each in enumerate(kind.fields):
+        wanted = _wanted(each.dataType)
+        if not each.nullable:
+            fields.append((f"f{at}", wanted))
+        elif wanted is msgspec.Raw:
+            fields.append((f"f{at}", wanted, _NULL))
+        else:
+            fields.append((f"f{at}", wanted | None, None))
+    names = {f"f{at}": each.name for at, each in enumerate(kind.fields)}
+    return msgspec.defstruct("Body", fields, rename=names, gc=False, kw_only=True)
+
+
+def _wanted(kind: DataType) -> Any:
+    """The type of values, which is as strict as the rule or stricter."""
+    if isinstance(kind, DecimalType | DoubleType | FloatType):
+        return msgspec.Raw  # the text: numbers of Python are not exact
+    if isinstance(kind, StructType):
+        return _struct(kind)
+    if isinstance(kind, ArrayType):
+        return list[_or_null(kind.elementType)]  # type: ignore[misc]
+    if isinstance(kind, MapType):
+        return dict[str, _or_null(kind.valueType)]  # type: ignore[misc]
+    if isinstance(kind, BooleanType):
+        return bool
+    if type(kind) in BITS:
+        return _whole(BITS[type(kind)])
+    return _whole(64) | str if isinstance(kind, TimestampType) else str
+
+
+def _or_null(kind: DataType) -> Any:
+    wanted = _wanted(kind)
+    return wanted if wanted is msgspec.Raw else wanted | None
+
+
+def _whole(bits: int) -> Any:
+    limit = 1 << bits - 1
+    return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
+
+
+# -- types with parts -----------------------------------------------------------------------------------
 
 
 class Parser:
@@ -62,16 +111,26 @@ class Parser:
         self._schema = schema
         self._unit = unit
         self._judge = Judge(schema, unit)
+        self._decode = msgspec.json.Decoder(_struct(schema)).decode
         self.made: pa.DataType = made if made is not None else to_arrow_type(schema, timezone="UTC")
 
-    def parse(self, bodies: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
+    def parse(self, bodies: pa.Array) -> tuple[pa.Array, pa.Array]:
         """For each body, a struct of the schema's fields, or the reason why it does not fit; the other is null."""
-        rows = [_read(body) for body in bodies]
+        found: list[bytes] = bodies.to_pylist()
+        decode = self._decode
+        rows: list[Any] = []
+        for body in found:
+            try:
+                rows.append(decode(body))
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                rows.append(None)
+        for at in _not_unicode(bodies):
+            rows[at] = None
         column, doubtful = self._structs(self._schema, self.made, rows)
         doubtful.update(at for at, row in enumerate(rows) if row is None)
         if not doubtful:
             return column, pa.nulls(len(rows), pa.string())
-        return self._judged(column, bodies, sorted(doubtful))
+        return self._judged(column, found, sorted(doubtful))
 
     def _judged(self, column: pa.Array, bodies: Sequence[bytes], doubtful: list[int]) -> tuple[pa.Array, pa.Array]:
         """The column with the judge's values for doubtful rows, and the reasons of rejections."""
@@ -88,8 +147,6 @@ class Parser:
         both = pa.concat_arrays([column, pa.array(values, self.made)])
         return both.take(pa.array(chosen, pa.int64())), pa.array(reasons, pa.string())
 
-    # -- types with parts ---------------------------------------------------------------------------------
-
     def _column(self, kind: DataType, made: pa.DataType, values: list[Any]) -> _Column:
         if isinstance(kind, StructType):
             return self._structs(kind, made, values)
@@ -99,67 +156,51 @@ class Parser:
             return self._maps(kind, made, values)
         if isinstance(kind, TimestampType):
             return _times(values, made, self._unit)
-        return _SIMPLE[type(kind)](values, made, kind)
+        reader = _SIMPLE.get(type(kind))
+        return (pa.array(values, made), set()) if reader is None else reader(values, made, kind)
 
     def _structs(self, kind: StructType, made: pa.DataType, values: list[Any]) -> _Column:
-        values, bad = _only(frozenset({dict}), values)
-        is_full = None not in values
-        there = values if is_full else [each for each in values if each is not None]
+        places = [at for at, each in enumerate(values) if each is not None] if None in values else None
+        there = values if places is None else [values[at] for at in places]
+        columns = list(zip(*map(msgspec.structs.astuple, there), strict=True)) or [()] * len(kind.fields)
         arrays, wrong = [], set()
-        for at, field in enumerate(kind.fields):
-            name = field.name
-            found = [each.get(name) for each in there]
-            array, of_field = self._column(field.dataType, made.field(at).type, found)
+        for at, (field, found) in enumerate(zip(kind.fields, columns, strict=True)):
+            array, of_field = self._column(field.dataType, made.field(at).type, list(found))
             arrays.append(array)
             wrong |= of_field
-            if not field.nullable and None in found:
-                wrong.update(place for place, each in enumerate(found) if each is None)
+            if not field.nullable and array.null_count:
+                wrong |= _places(array.is_null())
         column = pa.StructArray.from_arrays(arrays, fields=list(made))
-        if is_full:
-            return column, bad | wrong
-        places = [at for at, each in enumerate(values) if each is not None]
+        if places is None:
+            return column, wrong
         ranks: list[int | None] = [None] * len(values)
         for rank, at in enumerate(places):
             ranks[at] = rank
-        return column.take(pa.array(ranks, pa.int64())), bad | {places[at] for at in wrong}
+        return column.take(pa.array(ranks, pa.int64())), {places[at] for at in wrong}
 
     def _lists(self, kind: ArrayType, made: pa.DataType, values: list[Any]) -> _Column:
-        values, bad = _only(frozenset({list}), values)
         inner, wrong = self._column(kind.elementType, made.value_type, list(chain.from_iterable(filter(None, values))))
-        return pa.ListArray.from_arrays(_offsets(values), inner, type=made), bad | _owners(values, wrong)
+        return pa.ListArray.from_arrays(_offsets(values), inner, type=made), _owners(values, wrong)
 
     def _maps(self, kind: MapType, made: pa.DataType, values: list[Any]) -> _Column:
-        values, bad = _only(frozenset({dict}), values)
         full = [each for each in values if each]
         inner, wrong = self._column(
             kind.valueType, made.item_type, list(chain.from_iterable(each.values() for each in full))
         )
-        keys, not_text = _strings(list(chain.from_iterable(full)), pa.string(), StringType())
-        if not_text:
-            keys = keys.fill_null("")
-            wrong |= not_text
-        column = pa.MapArray.from_arrays(_offsets(values), keys, inner, type=made)
-        return column, bad | _owners(values, wrong)
+        keys = pa.array(list(chain.from_iterable(full)), pa.string())
+        return pa.MapArray.from_arrays(_offsets(values), keys, inner, type=made), _owners(values, wrong)
 
 
-def _read(body: bytes) -> dict[str, Any] | None:
-    """Parse a body as an object; None if the judge has to decide."""
+def _not_unicode(bodies: pa.Array) -> Iterator[int]:
+    """The bodies that are not UTF-8: msgspec does not look at what the schema leaves out."""
     try:
-        text = body.decode()
-        value, end = DECODER.scan_once(text, 0)  # type: ignore[attr-defined]  # what decode() itself calls
-    except (ValueError, StopIteration, RecursionError):
-        return None
-    return value if end == len(text) and type(value) is dict else None
-
-
-def _only(kinds: frozenset[type], values: list[Any]) -> tuple[list[Any], set[int]]:
-    """The values of these types; None for others, which are doubtful unless they are None."""
-    found = set(map(type, values))
-    found.discard(type(None))
-    if found <= kinds:
-        return values, set()
-    bad = {at for at, each in enumerate(values) if each is not None and type(each) not in kinds}
-    return [None if at in bad else each for at, each in enumerate(values)], bad
+        bodies.cast(pa.string())
+    except pa.ArrowInvalid:
+        for at, body in enumerate(bodies.to_pylist()):
+            try:
+                body.decode()
+            except UnicodeDecodeError:
+                yield at
 
 
 def _offsets(values: list[Any]) -> pa.Array:
@@ -183,55 +224,22 @@ def _owners(values: list[Any], bad: set[int]) -> set[int]:
 # -- simple types ---------------------------------------------------------------------------------------
 
 
-def _strings(values: list[Any], made: pa.DataType, kind: DataType) -> _Column:
-    # pyarrow takes bytes as text, too: so a number becomes its text.
-    values, bad = _only(_TEXT | _NUMBER, values)
-    try:
-        return pa.array(values, made), bad
-    except UnicodeEncodeError:
-        halves = {at for at, each in enumerate(values) if type(each) is str and HALF.search(each)}
-    return pa.array([None if at in halves else each for at, each in enumerate(values)], made), bad | halves
-
-
-def _integers(values: list[Any], made: pa.DataType, kind: DataType) -> _Column:
-    whole, bad = _whole(values)
-    limit = 1 << BITS[type(kind)] - 1
-    return _within(whole, -limit, limit - 1, bad, made)
-
-
-def _whole(values: list[Any]) -> _Column:
-    """Numbers without decimal point or exponent."""
-    values, bad = _only(_NUMBER, values)
-    texts = pa.array(values, pa.string())
-    try:
-        return texts.cast(pa.int64()), bad
-    except pa.ArrowInvalid:
-        texts, wrong = _matching(texts, _INTEGER)
-        return texts.cast(pa.int64()), bad | wrong
-
-
-def _within(numbers: pa.Array, first: int, last: int, bad: set[int], made: pa.DataType) -> _Column:
-    """The numbers within bounds, as another type."""
-    extent = pc.min_max(numbers).as_py()
-    if extent["min"] is not None and not first <= extent["min"] <= extent["max"] <= last:
-        outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
-        numbers, bad = pc.if_else(outside, None, numbers), bad | _places(outside)
-    return numbers.cast(made), bad
+def _texts_of(values: list[msgspec.Raw]) -> pa.Array:
+    """The texts of numbers; null for null."""
+    texts = pa.array(map(bytes, values), pa.binary()).cast(pa.string())
+    return pc.if_else(pc.equal(texts, "null"), None, texts)
 
 
 def _decimals(values: list[Any], made: pa.DataType, kind: DataType) -> _Column:
     assert isinstance(kind, DecimalType)
-    values, bad = _only(_TEXT | _NUMBER, values)
-    texts, halves = _strings(values, pa.string(), kind)
     # No more digits than the type has: pyarrow's cast of longer ones can overflow silently.
     behind = rf"(\.[0-9]{{1,{kind.scale}}})?" if kind.scale else ""
-    texts, wrong = _matching(texts, rf"^-?[0-9]{{1,{max(1, kind.precision - kind.scale)}}}{behind}$")
-    return _cast(texts, made, bad | halves | wrong)
+    texts, bad = _matching(_texts_of(values), rf'^"?-?[0-9]{{1,{max(1, kind.precision - kind.scale)}}}{behind}"?$')
+    return _cast(pc.utf8_trim(texts, '"'), made, bad)
 
 
 def _floats(values: list[Any], made: pa.DataType, kind: DataType) -> _Column:
-    values, bad = _only(_NUMBER, values)
-    texts = pa.array(values, pa.string())
+    texts, bad = _matching(_texts_of(values), _NUMBER)
     numbers, bad = _cast(texts, made, bad)
     wrong = pc.is_inf(numbers)
     zero = pc.equal(numbers, 0)
@@ -247,20 +255,21 @@ def _times(values: list[Any], made: pa.DataType, unit: str) -> _Column:
         column, bad = _times_of_texts(values, pa.timestamp("us"), _LOCAL)
         return column.view(made), bad
 
-    readers = [lambda values: _times_of_texts(values, made, _ZONED), local]
-    if bytes in set(map(type, values)):
-        readers.insert(0, lambda values: _times_of_numbers(values, made, unit))
-    column, bad = pa.nulls(len(values), made), set(range(len(values)))
-    for reader in readers:
-        found, wrong = reader(values)
-        column, bad = pc.coalesce(column, found), bad & wrong
-        if not bad:
-            break
+    kinds = set(map(type, values))
+    texts = [each if type(each) is str else None for each in values] if int in kinds else values
+    column, bad = _times_of_texts(texts, made, _ZONED)
+    if bad:
+        others, wrong = local(texts)
+        column, bad = pc.coalesce(column, others), bad & wrong
+    if int in kinds:
+        numbers = [each if type(each) is int else None for each in values] if str in kinds else values
+        found, wrong = _times_of_numbers(pa.array(numbers, pa.int64()), made, unit)
+        column, bad = pc.coalesce(column, found), bad | wrong
     return column, bad
 
 
-def _times_of_numbers(values: list[Any], made: pa.DataType, unit: str) -> _Column:
-    numbers, bad = _whole(values)
+def _times_of_numbers(numbers: pa.Array, made: pa.DataType, unit: str) -> _Column:
+    bad: set[int] = set()
     if UNITS[unit]:
         numbers, bad = _within(numbers, -(-FIRST_US // UNITS[unit]), LAST_US // UNITS[unit], bad, pa.int64())
         numbers = pc.multiply(numbers, UNITS[unit])
@@ -271,12 +280,21 @@ def _times_of_numbers(values: list[Any], made: pa.DataType, unit: str) -> _Colum
     return _within(numbers, FIRST_US, LAST_US, bad, made)
 
 
+def _within(numbers: pa.Array, first: int, last: int, bad: set[int], made: pa.DataType) -> _Column:
+    """The numbers within bounds, as another type."""
+    extent = pc.min_max(numbers).as_py()
+    if extent["min"] is not None and not first <= extent["min"] <= extent["max"] <= last:
+        outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
+        numbers, bad = pc.if_else(outside, None, numbers), bad | _places(outside)
+    return numbers.cast(made), bad
+
+
 def _local_times(values: list[Any], made: pa.DataType, kind: DataType) -> _Column:
     return _times_of_texts(values, made, _LOCAL)
 
 
 def _times_of_texts(values: list[Any], made: pa.DataType, pattern: str) -> _Column:
-    texts, bad = _texts(values, pattern)
+    texts, bad = _matching(pa.array(values, pa.string()), pattern)
     if (pc.max(pc.binary_length(texts)).as_py() or 0) > _LENGTH:
         texts = pc.replace_substring_regex(texts, _BELOW_US, r"\1")  # pyarrow refuses digits below a microsecond
     times, bad = _cast(texts, made, bad)
@@ -286,15 +304,10 @@ def _times_of_texts(values: list[Any], made: pa.DataType, pattern: str) -> _Colu
 
 
 def _dates(values: list[Any], made: pa.DataType, kind: DataType) -> _Column:
-    texts, bad = _texts(values, f"^{DAY}$")
+    texts, bad = _matching(pa.array(values, pa.string()), f"^{DAY}$")
     days, bad = _cast(texts, pa.date32(), bad)
     numbers, bad = _within(days.cast(pa.int32()), FIRST_US // _DAY_US, LAST_US // _DAY_US, bad, pa.int32())
     return numbers.cast(made), bad
-
-
-def _booleans(values: list[Any], made: pa.DataType, kind: DataType) -> _Column:
-    values, bad = _only(frozenset({bool}), values)
-    return pa.array(values, made), bad
 
 
 def _binaries(values: list[Any], made: pa.DataType, kind: DataType) -> _Column:
@@ -303,25 +316,15 @@ def _binaries(values: list[Any], made: pa.DataType, kind: DataType) -> _Column:
     return pa.array(found, made), bad
 
 
+#: Of types whose values need more than pyarrow's own conversion.
 _SIMPLE: dict[type[DataType], Callable[[list[Any], pa.DataType, DataType], _Column]] = {
-    StringType: _strings,
-    **dict.fromkeys(BITS, _integers),
     DecimalType: _decimals,
     DoubleType: _floats,
     FloatType: _floats,
     TimestampNTZType: _local_times,
     DateType: _dates,
-    BooleanType: _booleans,
     BinaryType: _binaries,
 }
-
-
-def _texts(values: list[Any], pattern: str) -> _Column:
-    """The texts that match."""
-    values, bad = _only(_TEXT, values)
-    texts, halves = _strings(values, pa.string(), StringType())
-    texts, wrong = _matching(texts, pattern)
-    return texts, bad | halves | wrong
 
 
 def _matching(texts: pa.Array, pattern: str) -> _Column:

@@ -34,6 +34,10 @@ KEPT_TYPES = pa.schema(
 )
 
 
+#: So many rows, or bytes in memory, are worked on at once: that takes fewer calls of pyarrow than a segment at a time.
+_ROWS, _BYTES = 5000, 16 << 20
+
+
 class Bodies(NamedTuple):
     """The bodies of a target, before and after its transformation."""
 
@@ -118,9 +122,22 @@ class Writing:
         #: By the topic.
         self._readers: dict[str, _Reader] = {}
         self._files: dict[tuple[str, str | None], FileWriter] = {}
+        #: Rows that are not worked on yet.
+        self._waiting: list[pa.RecordBatch] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write rows, of any topics."""
+        """Write rows, of any topics, at once or with the next ones."""
+        self._waiting.append(batch)
+        rows, size = (sum(getattr(each, name) for each in self._waiting) for name in ("num_rows", "nbytes"))
+        if rows >= _ROWS or size >= _BYTES:
+            self._work()
+
+    def _work(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for batch in pa.Table.from_batches(waiting).combine_chunks().to_batches() if waiting else ():
+            self._write_rows(batch)
+
+    def _write_rows(self, batch: pa.RecordBatch) -> None:
         for topic, rows in by_topic(batch):
             if topic not in self._readers:
                 self._readers[topic] = _Reader(self._plan.target(topic), is_made=self._plan.is_made)
@@ -156,6 +173,7 @@ class Writing:
 
     def close(self) -> Report:
         """Complete the files."""
+        self._work()
         files = [WrittenFile(what, topic, each.close()) for (what, topic), each in self._files.items()]
         return replace(self._report, files=files, groups=self._counting.groups())
 
@@ -202,7 +220,7 @@ class _Reader:
         raw = rows.column(BODY)
         if self._parser is None:
             return _Read(raw, pc.binary_length(raw), raw, pa.nulls(len(raw), pa.string()))
-        return _Read(raw, pc.binary_length(raw), *self._parser.parse(raw.to_pylist()))
+        return _Read(raw, pc.binary_length(raw), *self._parser.parse(raw))
 
     def transformed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of the table."""

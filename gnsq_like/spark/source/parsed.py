@@ -65,7 +65,7 @@ class ParsedRows:
         found[self._body] = bodies
         reasons = pa.nulls(len(bodies), pa.string())
         if self._parser is not None:
-            found[self._body], reasons = self._parser.parse(bodies.to_pylist())
+            found[self._body], reasons = self._parser.parse(bodies)
         found["reason"] = reasons
         if self._keeps_raw:
             found["raw"] = bodies

@@ -220,7 +220,7 @@ class Comparison:
             self._compare(quick, judge, [self._bodies.one() for _ in range(self._rng.choice([1, 7, 400]))])
 
     def _compare(self, quick: Parser, judge: Judge, bodies: list[bytes]) -> None:
-        column, reasons = quick.parse(bodies)
+        column, reasons = quick.parse(pa.array(bodies, pa.binary()))
         column.validate(full=True)
         for body, value, reason in zip(bodies, column.to_pylist(), reasons.to_pylist(), strict=True):
             wanted: Any = None

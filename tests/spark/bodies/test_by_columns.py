@@ -41,9 +41,10 @@ def test_one_doubtful_body_does_not_change_the_others() -> None:
     )
     good = [json.dumps({"n": at, "f": at / 4, "t": "2026-01-02T03:04:05Z"}).encode() for at in range(100)]
     wrong = [b'{"n": "x"}', b'{"f": 1e999}', b'{"t": "x"}', b'{"t": "2026-02-30T00:00:00Z"}', b"", b"[", b'{"t": true}']
+    wrong += [b'{"f": "\xff"}', b'{"more": "\xff"}']
     for at, body in enumerate(wrong):
         bodies = [*good[:at], body, *good[at:]]
-        column, reasons = Parser(schema).parse(bodies)
+        column, reasons = Parser(schema).parse(pa.array(bodies, pa.binary()))
         assert [reason is None for reason in reasons.to_pylist()] == [each is not body for each in bodies]
         assert [each["n"] for each in column.to_pylist() if each is not None] == list(range(100))
         assert [each["f"] for each in column.to_pylist() if each is not None] == [at / 4 for at in range(100)]
@@ -52,7 +53,7 @@ def test_one_doubtful_body_does_not_change_the_others() -> None:
 def test_times_may_have_several_forms_in_one_batch() -> None:
     texts = ["1767323045", '"2026-01-02T03:04:05"', '"2026-01-02T04:04:05+01:00"', "null", '"2026-01-02T03:04:05.000Z"']
     column, reasons = Parser(StructType([StructField("t", TimestampType())])).parse(
-        [f'{{"t": {text}}}'.encode() for text in texts]
+        pa.array([f'{{"t": {text}}}'.encode() for text in texts])
     )
     wanted = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert [each["t"] for each in column.to_pylist()] == [wanted, wanted, wanted, None, wanted]
@@ -62,20 +63,22 @@ def test_times_may_have_several_forms_in_one_batch() -> None:
 def test_the_column_may_have_a_wider_type_without_not_null() -> None:
     schema = StructType([StructField("a", ShortType(), False), StructField("b", StringType())])
     made = pa.struct([("a", pa.int32()), ("b", pa.string())])
-    column, reasons = Parser(schema, made=made).parse([b'{"a": 5}', b'{"a": 40000}', b'{"a": 1e3}', b'{"b": "x"}'])
+    column, reasons = Parser(schema, made=made).parse(
+        pa.array([b'{"a": 5}', b'{"a": 40000}', b'{"a": 1e3}', b'{"b": "x"}'])
+    )
     assert column.type == made
     assert column.to_pylist() == [{"a": 5, "b": None}, None, None, None]
     assert reasons.to_pylist()[1:] == ["field a is not a valid SMALLINT"] * 2 + ["field a is missing"]
 
 
 def test_no_bodies_make_an_empty_column() -> None:
-    column, reasons = Parser(SCHEMA).parse([])
+    column, reasons = Parser(SCHEMA).parse(pa.array([], pa.binary()))
     assert (len(column), len(reasons)) == (0, 0)
     assert column.type == Parser(StructType(SCHEMA.fields)).made
 
 
 def test_the_type_has_not_null_where_the_schema_has_it() -> None:
     schema = StructType([StructField("a", IntegerType(), False), StructField("b", IntegerType())])
-    column, _ = Parser(schema).parse([b'{"a": 1}', b"{}"])
+    column, _ = Parser(schema).parse(pa.array([b'{"a": 1}', b"{}"]))
     assert [field.nullable for field in column.type] == [False, True]
     assert column.to_pylist() == [{"a": 1, "b": None}, None]

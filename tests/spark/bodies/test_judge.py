@@ -50,7 +50,7 @@ def stored(cases: Sequence[tuple[str, DataType]], unit: str = "s") -> list[Any]:
     for text, kind in cases:
         schema = StructType([StructField("x", StructType([StructField("f", kind)]))])
         body = f'{{"x": {{"f" : {text}\n}}, "other": [1.5, true, "\\ud800"]}}'.encode()
-        [value], [reason] = (each.to_pylist() for each in Parser(schema, unit).parse([body]))
+        [value], [reason] = (each.to_pylist() for each in Parser(schema, unit).parse(pa.array([body])))
         try:
             fields = Judge(schema, unit).fields(body)
         except Misfit as exc:
@@ -222,7 +222,7 @@ NOT_JSON += ["{} x", "{}{}", "{},{}", "{}]", '{"x": 1}]}, {"x": [', "\ufeff{}", 
 @pytest.mark.parametrize("body", NOT_JSON)
 def test_all_of_a_body_is_one_object(body: str) -> None:
     schema = StructType([StructField("x", StringType())])
-    column, [reason] = Parser(schema).parse([body.encode()])
+    column, [reason] = Parser(schema).parse(pa.array([body.encode()]))
     assert reason.as_py().startswith("it is not JSON: ")
     assert column.null_count == 1
 
@@ -254,7 +254,7 @@ def test_the_structure_is_judged_before_the_values_and_the_reason_names_the_fiel
 ) -> None:
     inner = ArrayType(StructType([StructField("c", IntegerType(), False)]))
     parts = StructType([StructField("b", inner), StructField("m", MapType(StringType(), IntegerType()))])
-    _, [found] = Parser(StructType([StructField("a", parts, False)])).parse([body])
+    _, [found] = Parser(StructType([StructField("a", parts, False)])).parse(pa.array([body]))
     assert found.as_py() == reason
 
 
@@ -265,6 +265,8 @@ def test_long_bodies_are_read() -> None:
         '{"x": "%s"}' % ("\\u00e9\\ud83d\\ude00" * 50_000),
         '{"y": 1%s}' % ("0" * 100_000),
     ]
-    column, reasons = Parser(StructType([StructField("x", StringType())])).parse([each.encode() for each in bodies])
+    column, reasons = Parser(StructType([StructField("x", StringType())])).parse(
+        pa.array([each.encode() for each in bodies])
+    )
     assert reasons.null_count == len(bodies)
     assert [each["x"] and len(each["x"]) for each in column.to_pylist()] == [300_000, None, 100_000, None]
