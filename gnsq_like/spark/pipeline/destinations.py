@@ -72,7 +72,6 @@ class TableWriter:
                 self._is_schema_kept = True
             place(self._place, files, data_file.batch_directory(seen_at, data_file.batch_name(query_id, number)))
         elif files:
-            # The columns that readers look for come first: only so many have statistics.
             columns = [StructField(name, _TYPES.get(name, StringType())) for name in KEPT]
             schema = StructType([*columns, StructField(kept_schema.BODY, self._body)])
             append(self._table, schema, files, f"{query_id}/data", number)

@@ -18,11 +18,10 @@ than a day, and the files are listed before the table's log is read: what is com
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -54,8 +53,6 @@ class DataFile:
     #: Bytes.
     size: int
     rows: int
-    #: The smallest and greatest values and the number of nulls, as Delta has them.
-    stats: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def partition(self) -> dict[str, str]:

@@ -120,7 +120,8 @@ class DeltaLakeTable:
     def commit(self, application: str, number: int, files: Sequence[DataFile]) -> bool:
         now = int(time.time() * 1000)
         actions: list[Any] = [
-            AddAction(each.path, each.size, each.partition, now, True, json.dumps(dict(each.stats))) for each in files
+            AddAction(each.path, each.size, each.partition, now, True, json.dumps({"numRecords": each.rows}))
+            for each in files
         ]
         properties = CommitProperties(app_transactions=[Transaction(application, number, now)])
 
