@@ -2,10 +2,13 @@
 
 The archive comes first, then the tables of the topics one by one, then rejected messages and dead letters, and the
 metrics last. The docstring of the package explains why a repeated batch leaves the same content.
+
+Dead letters have the envelope of ``gnsq_like.deadletter``. Tasks make them from the files of rejected messages.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import threading
 from collections import Counter
@@ -15,17 +18,20 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from gnsq_like.deadletter import DeadLetter, pack_envelope
 from gnsq_like.spark.pipeline import metrics
 from gnsq_like.spark.pipeline.config import Pipeline
-from gnsq_like.spark.pipeline.dead_letters import PublishingLetters
 from gnsq_like.spark.pipeline.destinations import TableWriter, place
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.metrics import Group, MinuteMetrics
 from gnsq_like.spark.pipeline.owners import Owner
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.selecting import data_error
-from gnsq_like.spark.pipeline.source import is_reports
+from gnsq_like.spark.pipeline.tasks import is_reports, run_in_tasks
 from gnsq_like.spark.pipeline.writing import Report, Writing, WritingPlan
+from gnsq_like.spark.sink import Publishing, SinkOptions
 from gnsq_like.spark.tables.data_file import (
     DataFile,
     batch_directory,
@@ -35,7 +41,6 @@ from gnsq_like.spark.tables.data_file import (
     time_of,
 )
 from gnsq_like.spark.tables.parquet_files import FileWriter
-from gnsq_like.spark.tasks import run_in_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -212,3 +217,60 @@ def _written(table: str, rows: Sequence[MinuteMetrics]) -> DataFile:
         return writer.close()
     finally:
         writer.drop()
+
+
+# -- dead letters ---------------------------------------------------------------------------------------
+
+
+class PublishingLetters:
+    """The work of one task (``tasks.Work``), on rows of the table of rejected messages.
+
+    :param rejected: the place of that table, which has the whole body
+    """
+
+    def __init__(self, options: SinkOptions, rejected: str) -> None:
+        self._publishing = Publishing(options)
+        #: The size limit of the dead-letter topic; longer letters have their body cut.
+        self._most_bytes = options.longest_body
+        self._rejected = rejected
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Publish the letters of some messages. May switch."""
+        times = {name: batch.column(name).cast(pa.int64()).to_pylist() for name in ("timestamp", "seen_at")}
+        letters = [
+            DeadLetter(
+                topic=row["topic"],
+                channel=row["channel"],
+                nsqd_address=row["nsqd_address"],
+                id=row["id"],
+                attempts=row["attempts"],
+                timestamp_ns=published * 1000,
+                given_up_ns=seen * 1000,
+                body=row["body"],
+                reason=row["reason"],
+            )
+            for row, published, seen in zip(batch.to_pylist(), times["timestamp"], times["seen_at"], strict=True)
+        ]
+        packed = [pack_within(self._most_bytes, each, self._rejected) for each in letters]
+        self._publishing.add(pa.RecordBatch.from_pydict({"body": pa.array(packed, pa.binary())}))
+
+    def close(self) -> int:
+        """Return how many were published."""
+        return self._publishing.close()
+
+    def drop(self) -> None:
+        """Close the connections."""
+        self._publishing.drop()
+
+
+def pack_within(most_bytes: int, letter: DeadLetter, rejected: str) -> bytes:
+    """Pack a letter into at most ``most_bytes``. The body is cut if necessary, and the reason says so then."""
+    packed = pack_envelope(letter)
+    size = len(letter.body)
+    keep = size
+    while len(packed) > most_bytes and keep:
+        # An envelope can be several times as long as its body, but never shorter.
+        keep = min(keep // 2, most_bytes)
+        why = f"{letter.reason} (the first {keep} of {size} bytes; the whole is in {rejected})"
+        packed = pack_envelope(dataclasses.replace(letter, body=letter.body[:keep], reason=why))
+    return packed

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
 from gnsq_like.errors import InvalidOption
-from gnsq_like.spark.pipeline import kept_schema
 from gnsq_like.spark.pipeline.config import FORMATS, Pipeline
 from gnsq_like.spark.pipeline.owners import Owner
-from gnsq_like.spark.pipeline.transform import KEPT
+from gnsq_like.spark.pipeline.transform import BODY, KEPT
 from gnsq_like.spark.tables import data_file
-from gnsq_like.spark.tables.columns import added_in_map
+from gnsq_like.spark.tables.columns import added_in_map, check_kept, keep, refuse_change
 from gnsq_like.spark.tables.committed_table import CommittedTable, append
 from gnsq_like.spark.tables.data_file import DataFile, TableError
 
@@ -47,7 +46,7 @@ class TableWriter:
             return
         check_table(self._pipeline, self._body)
         if self._table is None:
-            kept_schema.check_kept(self._place, self._body, self._pipeline.schema)
+            check_kept(self._place, self._body, self._pipeline.schema)
         if self._owner is not None:
             self._owner.check(self._place, exists=self._exists())
         self._is_checked = True
@@ -68,12 +67,12 @@ class TableWriter:
                 self._owner.take(self._place, query_id)
         if self._table is None:
             if files and not self._is_schema_kept:
-                kept_schema.keep(self._place, self._body)
+                keep(self._place, self._body)
                 self._is_schema_kept = True
             place(self._place, files, data_file.batch_directory(seen_at, data_file.batch_name(query_id, number)))
         elif files:
             columns = [StructField(name, _TYPES.get(name, StringType())) for name in KEPT]
-            schema = StructType([*columns, StructField(kept_schema.BODY, self._body)])
+            schema = StructType([*columns, StructField(BODY, self._body)])
             append(self._table, schema, files, f"{query_id}/data", number)
 
 
@@ -105,7 +104,7 @@ def table_of(pipeline: Pipeline) -> CommittedTable | None:
 def check_table(pipeline: Pipeline, body: DataType) -> None:
     """Raise InvalidOption if the table has another format, or readers could not read it with bodies of this type.
 
-    For a table of plain Parquet files, ``kept_schema.check_kept`` does the second.
+    For a table of plain Parquet files, ``columns.check_kept`` does the second.
 
     :raises TableError: it cannot be read
     """
@@ -114,10 +113,10 @@ def check_table(pipeline: Pipeline, body: DataType) -> None:
     columns = table.columns() if table is not None else None
     if columns is None:
         return
-    if kept_schema.BODY not in columns.names:
+    if BODY not in columns.names:
         raise InvalidOption("data", pipeline.place("data"), "the table there was not made by a pipeline")
-    old, new = columns[kept_schema.BODY].dataType, body
-    kept_schema.refuse_change(old, new, pipeline.place("data"), pipeline.schema, widens=pipeline.format == "iceberg")
+    old, new = columns[BODY].dataType, body
+    refuse_change(old, new, pipeline.place("data"), pipeline.schema, widens=pipeline.format == "iceberg")
     added = added_in_map(old, new) if pipeline.format == "delta" else None
     if added is not None:
         raise InvalidOption(

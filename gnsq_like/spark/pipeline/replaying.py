@@ -21,17 +21,16 @@ from typing import TYPE_CHECKING, Any
 from gnsq_like.errors import InvalidOption, NSQError
 from gnsq_like.spark import register
 from gnsq_like.spark.format_options import ddl_of, parse_options
-from gnsq_like.spark.pipeline.by_topic import options_of
-from gnsq_like.spark.pipeline.config import Pipeline
+from gnsq_like.spark.pipeline.config import Pipeline, options_of
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.maintenance import hours_of
 from gnsq_like.spark.pipeline.reachable import check_sink
 from gnsq_like.spark.pipeline.run import check_functions, session_for
 from gnsq_like.spark.pipeline.selecting import first_line, is_sql, transformed
+from gnsq_like.spark.pipeline.tasks import run_in_tasks
 from gnsq_like.spark.pipeline.transform import BODY, KEPT
 from gnsq_like.spark.sink import Publishing, SinkOptions
 from gnsq_like.spark.tables.data_file import directories
-from gnsq_like.spark.tasks import run_in_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

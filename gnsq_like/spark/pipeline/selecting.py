@@ -157,7 +157,7 @@ def stream_of(pipeline: Pipeline, spark: SparkSession) -> tuple[DataFrame, Writi
 
     :raises InvalidOption: a transformation is wrong
     """
-    from gnsq_like.spark.pipeline.source import reports
+    from gnsq_like.spark.pipeline.tasks import reports
 
     if not is_sql(pipeline):
         plan = plan_for(pipeline)

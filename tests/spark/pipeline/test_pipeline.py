@@ -29,9 +29,9 @@ from gnsq_like.options import ConnectionOptions
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline
 from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
 from gnsq_like.spark.pipeline.faults import NotBegun
-from gnsq_like.spark.pipeline.kept_schema import check_kept
 from gnsq_like.spark.pipeline.owners import claimed
 from gnsq_like.spark.pipeline.selecting import plan_for
+from gnsq_like.spark.tables.columns import check_kept
 from tests.support.daemons import Kind, Running, running_nsqd, wait_for
 from tests.support.patient import NsqdHTTPClient
 from tests.support.pipeline_tables import read_metrics

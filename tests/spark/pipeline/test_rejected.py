@@ -15,7 +15,7 @@ import pyarrow as pa
 from gnsq_like import Reader
 from gnsq_like.deadletter import DeadLetter, open_envelope
 from gnsq_like.spark.format_options import parse_options
-from gnsq_like.spark.pipeline.dead_letters import PublishingLetters, pack_within
+from gnsq_like.spark.pipeline.batches import PublishingLetters, pack_within
 from gnsq_like.spark.sink import SinkOptions
 from tests.support.daemons import running_nsqd
 

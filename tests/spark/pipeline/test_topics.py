@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
-from gnsq_like.spark.pipeline.by_topic import place_of
+from gnsq_like.spark.pipeline.config import place_of
 from gnsq_like.spark.pipeline.selecting import plan_for
 from tests.support.daemons import Running, running_nsqd
 from tests.support.patient import NsqdHTTPClient

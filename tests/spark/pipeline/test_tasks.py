@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gnsq_like.spark.tasks import run_in_tasks
+from gnsq_like.spark.pipeline.tasks import run_in_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa

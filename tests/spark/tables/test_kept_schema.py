@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
 
-from gnsq_like.spark.pipeline.kept_schema import change
+from gnsq_like.spark.tables.columns import change
 from tests.support.ddl import schema_of
 
 

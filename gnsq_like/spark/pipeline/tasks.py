@@ -1,17 +1,24 @@
-"""The source of a pipeline that needs nothing of Spark between nsqd and the table: its tasks write the files.
+"""Work of a pipeline that Spark's tasks do in Python, and its reports.
 
-Spark gets one row a part, the task's report. It is ``format("nsq")`` with another kind of reading.
+Where Spark has nothing to do between nsqd and the table, the source's own tasks write the files (:func:`reports`): it
+is ``format("nsq")`` with another kind of reading, which gives one row for a part, the task's report.
+
+Else an Arrow table function does the work on the rows of a DataFrame (:func:`run_in_tasks`). In each task, it makes an
+object and gives it the batches; the function's only row is that object's report. If a task fails, Spark gives its rows
+to another; only reports of successful tasks are collected. Why not a data source: Spark plans and commits its writes in
+Python processes beside the driver, and does not retry if one dies. Why not ``mapInArrow``: that needs pandas.
 """
 
 from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.functions import arrow_udtf
 from pyspark.sql.types import StructType
 
 from gnsq_like.errors import NSQError
@@ -25,6 +32,52 @@ from gnsq_like.spark.user_errors import without_traceback
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_Report = TypeVar("_Report", covariant=True)
+
+
+class Work(Protocol[_Report]):
+    """The work of one task."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take some rows."""
+
+    def close(self) -> _Report:
+        """Complete the work, and report it."""
+
+    def drop(self) -> None:
+        """Drop incomplete work; called at the end in any case."""
+
+
+def run_in_tasks(rows: DataFrame, make: Callable[[pa.Schema], Work[_Report]]) -> list[_Report]:
+    """Run work in each task that has rows, and return the reports.
+
+    :param make: begins the work of a task, in the task
+    """
+
+    class Task:
+        def __init__(self) -> None:
+            self._work: Work[_Report] | None = None
+
+        def eval(self, batch: pa.RecordBatch) -> None:
+            if self._work is None:
+                self._work = make(batch.schema)
+            self._work.add(batch)
+
+        def terminate(self) -> list[pa.Table]:
+            # Spark fails if there is a row from a task that had none.
+            return [pa.table({"report": [pickle.dumps(self._work.close())]})] if self._work is not None else []
+
+        def cleanup(self) -> None:
+            if self._work is not None:
+                self._work.drop()
+
+    function: Any = arrow_udtf(Task, returnType="report BINARY")
+    return [pickle.loads(each.report) for each in function(rows.asTable()).collect()]
+
+
+# -- the source's own tasks -----------------------------------------------------------------------------
+
 
 #: The option with the pickled WritingPlan; Spark's options are text.
 _PLAN = "plan"
