@@ -74,44 +74,46 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes(b"" if how == "empty" else data[: len(data) // 2])
 
 
-#: The files of the checkpoint that are damaged, those that are removed before, and the repair's words. Batch 2 is the
-#: last one.
+#: The files of the checkpoint that are damaged, those that are removed before, and the repair's words. "last" is the last
+#: batch, and "before" the one before it.
 CASES = [
-    (["offsets/2"], [], "written anew from the stage. Nothing is lost, and nothing comes again"),
-    (["offsets/2"], ["commits/2"], "the batch planned again with the same messages. Nothing is lost"),
-    (["offsets/2", "commits/2"], [], "the batch planned again with the same messages. Nothing is lost"),
-    (["offsets/1"], ["commits/2"], "written anew, from the one after it. Nothing is lost"),
-    (["commits/2"], [], "the batch is repeated. Nothing is lost, and nothing is twice in a table"),
-    (["commits/1"], ["commits/2"], "it is written anew. Nothing is lost"),
-    (["offsets/2"], ["offsets/2"], "written anew from the stage. Nothing is lost, and nothing comes again"),
-    (["offsets/1"], ["offsets/1"], "written anew, from the one after it. Nothing is lost"),
+    (["offsets/last"], [], "written anew from the stage. Nothing is lost, and nothing comes again"),
+    (["offsets/last"], ["commits/last"], "the batch planned again with the same messages. Nothing is lost"),
+    (["offsets/last", "commits/last"], [], "the batch planned again with the same messages. Nothing is lost"),
+    (["offsets/before"], ["commits/last"], "written anew, from the one after it. Nothing is lost"),
+    (["commits/last"], [], "the batch is repeated. Nothing is lost, and nothing is twice in a table"),
+    (["commits/before"], ["commits/last"], "it is written anew. Nothing is lost"),
+    (["offsets/last"], ["offsets/last"], "written anew from the stage. Nothing is lost, and nothing comes again"),
+    (["offsets/before"], ["offsets/before"], "written anew, from the one after it. Nothing is lost"),
     (["metadata"], [], "as the table knows it. Nothing is lost"),
-    (["metadata", "offsets/2"], ["commits/2"], "as the table knows it. Nothing is lost"),
+    (["metadata", "offsets/last"], ["commits/last"], "as the table knows it. Nothing is lost"),
 ]
 
 
-@pytest.mark.parametrize("how", ["empty", "cut"])
-@pytest.mark.parametrize("case", range(len(CASES)))
-def test_a_damaged_checkpoint(spark: SparkSession, nsqd: Running, tmp_path: Path, case: int, how: str) -> None:
-    damaged, removed, said = CASES[case]
-    topic = f"repair-{case}-{how}"
-    pipeline = pipeline_for(nsqd, tmp_path, topic)
-    publish(nsqd, topic, range(COUNT))
-    run_pipeline(pipeline, spark=spark, available_now=True)
+def test_a_checkpoint_that_is_damaged_again_and_again(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
+    pipeline = pipeline_for(nsqd, tmp_path, "repair")
     checkpoint = tmp_path / "out" / "checkpoint"
-    assert sorted(path.name for path in (checkpoint / "offsets").glob("[0-9]*")) == ["0", "1", "2"]
-    for name in removed:
-        remove(checkpoint / name)
-    for name in set(damaged) - set(removed):
-        damage(checkpoint / name, how)
-    publish(nsqd, topic, range(COUNT, COUNT + 20))
-    with pytest.raises(NotBegun, match=rf"{damaged[0]} is (damaged|gone).*; gnsq-like pipeline repair"):
-        run_pipeline(pipeline, spark=spark, available_now=True)
-    problems = find_problems(pipeline)
-    assert said in problems[0].text
-    repair(pipeline)
+    publish(nsqd, "repair", range(COUNT))
     run_pipeline(pipeline, spark=spark, available_now=True)
-    assert numbers(spark, pipeline) == Counter(range(COUNT + 20))
+    for number, (damaged, removed, said) in enumerate(CASES):
+        last = max(int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*"))
+        assert last >= 2
+
+        def place(name: str, last: int = last) -> Path:
+            return checkpoint / name.replace("last", str(last)).replace("before", str(last - 1))
+
+        for name in removed:
+            remove(place(name))
+        for name in set(damaged) - set(removed):
+            damage(place(name), ("empty", "cut")[number % 2])
+        count = COUNT + 20 * number
+        publish(nsqd, "repair", range(count, count + 20))
+        with pytest.raises(NotBegun, match=rf"{place(damaged[0])} is (damaged|gone).*; gnsq-like pipeline repair"):
+            run_pipeline(pipeline, spark=spark, available_now=True)
+        assert said in find_problems(pipeline)[0].text
+        repair(pipeline)
+        run_pipeline(pipeline, spark=spark, available_now=True)
+        assert numbers(spark, pipeline) == Counter(range(count + 20)), (damaged, removed)
 
 
 def repair(pipeline: Pipeline) -> None:
