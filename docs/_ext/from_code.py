@@ -194,7 +194,7 @@ class MetricsTable(_Generated):
 
 class JsonValues(_Generated):
     def lines(self) -> Iterator[str]:
-        from gnsq_like.spark.bodies.judge import RULES
+        from gnsq_like.spark.source.judge import RULES
 
         yield from (".. list-table::", "   :header-rows: 1", "", "   * - Type", "     - Values")
         for rule in RULES:

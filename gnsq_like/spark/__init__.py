@@ -10,7 +10,7 @@ The way of a batch, from nsqd into the table of a pipeline::
     Spark                        writes the plan into its checkpoint: the batch exists
     tasks      source.executor   for each part of the plan: receive, write a segment into the stage, FIN, ..., END
                                  rows come from segments alone, so a part gives the same rows whenever it is read
-    tasks      bodies            bodies become columns, or a reason for which they are rejected
+    tasks      source.by_columns bodies become columns, or a reason for which they are rejected
     tasks      pipeline.writing  files that belong to no table yet, and a report of them
     driver     pipeline.batches  the table, then rejected messages and dead letters, then metrics:
     driver     tables              one commit, with the batch's number; a directory of the batch for plain Parquet

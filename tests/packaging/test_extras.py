@@ -92,7 +92,7 @@ archiving.end()
 SPARK = """
 import os
 from pyspark.sql import SparkSession
-from gnsq_like.spark.spark_home import make_home
+from gnsq_like.spark.pipeline.session import make_home
 os.environ["SPARK_HOME"] = make_home(Path("spark").absolute())  # its Pythons start soon, on a busy machine as well
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False).getOrCreate()
 exec(re.search("nsqds = .*", example)[0])

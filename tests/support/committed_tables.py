@@ -14,8 +14,7 @@ from pyspark.sql.types import StructType
 
 from gnsq_like.spark.pipeline.destinations import open_table
 from gnsq_like.spark.tables.committed_table import CommittedTable
-from gnsq_like.spark.tables.data_file import DataFile, new_path
-from gnsq_like.spark.tables.parquet_files import FileWriter
+from gnsq_like.spark.tables.data_file import DataFile, FileWriter, new_path
 from tests.support.ddl import schema_of
 
 Kind = Literal["delta", "iceberg"]

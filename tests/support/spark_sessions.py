@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnsq_like.spark.java import JavaNotFound, use_java
-from gnsq_like.spark.spark_home import make_home
+from gnsq_like.spark.pipeline.session import make_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -34,13 +34,13 @@ from gnsq_like.spark.pipeline.writing import Report, Writing, WritingPlan
 from gnsq_like.spark.sink import Publishing, SinkOptions
 from gnsq_like.spark.tables.data_file import (
     DataFile,
+    FileWriter,
     batch_directory,
     batch_name,
     drop_files,
     hidden_path,
     time_of,
 )
-from gnsq_like.spark.tables.parquet_files import FileWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

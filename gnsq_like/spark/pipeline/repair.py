@@ -10,7 +10,7 @@ A file of these that a crash has left empty or cut, or that is gone, ends each r
 a batch does not exist, or that another run uses the checkpoint. What it said is elsewhere, too: the stage has the plans
 of batches that are not finished, and the table the id. Spark reads the last two of each directory.
 
-A part of the stage from which something is missing is made complete with all that is intact (``staging.damage``).
+A part of the stage from which something is missing is made complete with all that is intact (``staging_log.examine``).
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from typing import Any, NamedTuple
 
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun
-from gnsq_like.spark.staging import damage
 from gnsq_like.spark.staging.offsets import Offset, Offsets, TopicChannel
 from gnsq_like.spark.staging.records import DamagedRecord, End
-from gnsq_like.spark.staging.staging_log import StagingLog, base_of
+from gnsq_like.spark.staging.staging_log import StagingLog, base_of, examine, mend_part
 from gnsq_like.spark.staging.store import StagingError, open_store
 from gnsq_like.spark.tables.data_file import batch_name
 
@@ -253,10 +252,10 @@ def _batch_problems(location: str, log: StagingLog, of: TopicChannel, offset: Of
             )
             return
     for part in offset.parts(of):
-        state = damage.examine(log, part)
+        state = examine(log, part)
         if state.damage:
             text = f"{location}: {state.damage}. The pipeline continues with all others of them"
-            yield TableProblem(text, lambda part=part: damage.mend(log, part))  # type: ignore[misc]
+            yield TableProblem(text, lambda part=part: mend_part(log, part))  # type: ignore[misc]
 
 
 def _plan_anew(log: StagingLog, name: str, offset: Offset) -> None:

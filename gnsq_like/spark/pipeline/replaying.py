@@ -181,7 +181,7 @@ def parsed(rows: DataFrame, pipeline: Pipeline) -> DataFrame:
             import pyarrow as pa
 
             from gnsq_like.spark.pipeline.writing import by_topic, plain_rows
-            from gnsq_like.spark.source.parsed import ParsedRows
+            from gnsq_like.spark.source.by_columns import ParsedRows
 
             for topic, found in by_topic(batch):
                 made = ParsedRows(options, schema, topic).of(plain_rows(found))

@@ -73,7 +73,7 @@ def selected(rows: DataFrame, pipeline: Pipeline) -> DataFrame:
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
-    from gnsq_like.spark.source.parsed import check_fields
+    from gnsq_like.spark.source.by_columns import check_fields
 
     options = pipeline.parsed_options
     if not options.is_parsed:
@@ -126,7 +126,7 @@ def schema_of(ddl: str, option: str) -> StructType:
     from pyspark.errors import PySparkException
     from pyspark.sql.types import DataType, StructType
 
-    from gnsq_like.spark.source.parsed import check_fields
+    from gnsq_like.spark.source.by_columns import check_fields
 
     try:
         found = DataType.fromDDL(ddl)

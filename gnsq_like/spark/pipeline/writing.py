@@ -19,13 +19,12 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from gnsq_like.spark.bodies.by_columns import Parser
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.metrics import Counting, Group
 from gnsq_like.spark.pipeline.transform import BODY, KEPT, Function, applied, made_column
+from gnsq_like.spark.source.by_columns import Parser
 from gnsq_like.spark.tables.columns import storable
-from gnsq_like.spark.tables.data_file import DataFile, hidden_path, new_path, time_of
-from gnsq_like.spark.tables.parquet_files import FileWriter
+from gnsq_like.spark.tables.data_file import DataFile, FileWriter, hidden_path, new_path, time_of
 
 _TIME = pa.timestamp("us", tz="UTC")
 #: The columns of all tables beside the body.

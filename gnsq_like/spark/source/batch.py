@@ -23,9 +23,9 @@ from pyspark.sql.types import StructType
 from gnsq_like import Connection
 from gnsq_like.errors import NSQError
 from gnsq_like.spark.format_options import SourceOptions, parse_options
+from gnsq_like.spark.source.by_columns import check_columns, rows_of
 from gnsq_like.spark.source.executor import MessageBuffer
 from gnsq_like.spark.source.nsqds import Nsqds
-from gnsq_like.spark.source.parsed import check_columns, rows_of
 from gnsq_like.spark.source.plan import by_log, make_plan
 from gnsq_like.spark.staging.offsets import Offset, Part, TopicChannel
 from gnsq_like.spark.staging.records import RawMessage, Rows, encode_segment

@@ -45,11 +45,10 @@ from gnsq_like.errors import NsqdError, NSQError, is_incurable
 from gnsq_like.spark.format_options import SourceOptions
 from gnsq_like.spark.source.query_log import lost
 from gnsq_like.spark.staging import index
-from gnsq_like.spark.staging.damage import examine
 from gnsq_like.spark.staging.index import Known
 from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.staging.records import DamagedRecord, End, RawMessage, Rows, decode_segment, encode_segment
-from gnsq_like.spark.staging.staging_log import Confirmed, StagingLog, base_of
+from gnsq_like.spark.staging.staging_log import Confirmed, StagingLog, base_of, examine
 from gnsq_like.spark.staging.store import OpenStore, StagingError, open_store
 
 logger = logging.getLogger(__name__)
@@ -316,7 +315,7 @@ def read_part(
 ) -> Iterator[pa.RecordBatch]:
     """Fill the part unless that is done, and yield its rows; they are the same for every attempt.
 
-    Bodies are bytes, also if the options have a schema (``parsed``).
+    Bodies are bytes, also if the options have a schema (``by_columns``).
 
     :param open_store: opens the staging location
     :param connection: the class of the connection to nsqd

@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 
 from gnsq_like.errors import InvalidOption, NSQError
 from gnsq_like.spark.format_options import SourceOptions, parse_options
+from gnsq_like.spark.source.by_columns import check_columns, rows_of
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
-from gnsq_like.spark.source.parsed import check_columns, rows_of
 from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.user_errors import without_traceback
 

@@ -1,6 +1,6 @@
 """Tables with atomic commits, Delta Lake and Iceberg, without their jars.
 
-Spark's tasks write Parquet files with names of their own (``parquet_files``); the driver then adds all files of a
+Spark's tasks write Parquet files with names of their own (``data_file``); the driver then adds all files of a
 batch to the table in one commit, by the libraries deltalake (``delta``) or pyiceberg (``iceberg``). The commit also
 carries the batch's number, so a repeated batch is recognized (``committed_table``). ``delta`` and ``iceberg`` maintain
 their tables, too; ``data_file`` removes files that nothing refers to.

@@ -74,8 +74,8 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes(b"" if how == "empty" else data[: len(data) // 2])
 
 
-#: The files of the checkpoint that are damaged, those that are removed before, and the repair's words. "last" is the last
-#: batch, and "before" the one before it.
+#: The files of the checkpoint that are damaged, those that are removed before, and the repair's words. "last" is the
+#: last batch, and "before" the one before it.
 CASES = [
     (["offsets/last"], [], "written anew from the stage. Nothing is lost, and nothing comes again"),
     (["offsets/last"], ["commits/last"], "the batch planned again with the same messages. Nothing is lost"),

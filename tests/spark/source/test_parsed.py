@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from gnsq_like.errors import InvalidOption
-from gnsq_like.spark.source.parsed import check_fields
+from gnsq_like.spark.source.by_columns import check_fields
 from tests.support.daemons import Running, running_nsqd
 from tests.support.spark_engine import PATIENT, publish, source_options
 

@@ -1,6 +1,6 @@
 """Bodies made at random, to compare the quick way with the judge; by hand, any number of them::
 
-python -m tests.spark.bodies.generated 1000000
+python -m tests.spark.source.generated 1000000
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from gnsq_like.spark.bodies.by_columns import Parser
-from gnsq_like.spark.bodies.judge import UNITS, Judge, Misfit
+from gnsq_like.spark.source.by_columns import Parser
+from gnsq_like.spark.source.judge import UNITS, Judge, Misfit
 
 
 def struct(**kinds: DataType) -> StructType:

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 import pyspark
 
-from gnsq_like.spark.spark_home import can_replace, make_home
+from gnsq_like.spark.pipeline.session import can_replace, make_home
 from tests.support.scripts import run_script
 
 PACKAGE = Path(pyspark.__file__).parent
@@ -56,7 +56,7 @@ def test_not_where_only_this_process_finds_pyspark(tmp_path: Path) -> None:
     code = """
         import sys
         sys.path.insert(0, sys.argv[1])
-        from gnsq_like.spark.spark_home import can_replace
+        from gnsq_like.spark.pipeline.session import can_replace
         ours = {"PYSPARK_PYTHON": sys.executable}
         print(can_replace(ours), can_replace({**ours, "PYTHONPATH": sys.argv[1]}))
     """

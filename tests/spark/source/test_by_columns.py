@@ -22,8 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from gnsq_like.spark.bodies.by_columns import Parser
-from tests.spark.bodies.generated import SCHEMA, Comparison
+from gnsq_like.spark.source.by_columns import Parser
+from tests.spark.source.generated import SCHEMA, Comparison
 
 
 def test_generated_bodies_are_judged_alike_by_both_ways() -> None:

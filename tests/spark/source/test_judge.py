@@ -36,8 +36,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from gnsq_like.spark.bodies.by_columns import Parser
-from gnsq_like.spark.bodies.judge import Judge, Misfit
+from gnsq_like.spark.source.by_columns import Parser
+from gnsq_like.spark.source.judge import Judge, Misfit
 
 
 class Rejected:
