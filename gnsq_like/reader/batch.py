@@ -1,38 +1,33 @@
 """Handlers that take many messages at a time.
 
-A ``Batch`` is made by the user: a handler and its limits, without running parts. A started Reader makes a
-``BatchCollector`` of it. Messages reach it as lists, those of one read together, or one by one where each is looked at
-first (to be decoded, or given up). They stay *pending* until a batch is due:
+A ``Batch`` is made by the user: a handler and its limits, without running parts. A started Reader makes ``Batches`` of
+it, to which messages come as lists, those of one read together. They stay *pending* until a batch is due:
 
 - ``size`` are pending;
 - the oldest has waited ``interval``, or half of the time left until its deadline;
 - the Reader is starved: nsqd sends nothing until messages are answered, so waiting is pointless.
 
-A due batch is a token in the queue of the collector's own ``WorkerPool``. A worker picks its messages when it begins,
-so while all workers are busy, batches grow up to ``size``.
+A due batch is an empty list in the queue of a ``WorkerPool``. A worker fills it when it begins, so while all workers
+are busy, batches grow up to ``size``.
 
-Rules for editors: ``put`` and ``_check`` never switch. ``_check`` runs in the hub, after all messages
-of one read have been added; otherwise a large read would look starved at its first message.
+Rules for editors: ``put`` and ``_check`` never switch. ``_check`` runs in the hub, after the messages of a read have
+been accounted for; otherwise a large read would look starved at its first message.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import repeat
 
 from gevent import get_hub
 
-from gnsq_like.errors import InvalidOption, NSQError, Requeue
+from gnsq_like.errors import InvalidOption
 from gnsq_like.reader.message import Message
-from gnsq_like.runtime.thread_pool import NoThreads, ThreadPool
-from gnsq_like.runtime.timer import Soon, Timer
-from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, undone
+from gnsq_like.runtime.control_loop import ControlLoop
+from gnsq_like.runtime.timer import Soon
+from gnsq_like.runtime.user_code import check_callable
 from gnsq_like.runtime.worker_pool import WorkerPool
-
-logger = logging.getLogger(__name__)
 
 #: The part of the time until its deadline that a message may wait for its batch; the rest is for the handler.
 _WAITING_SHARE = 0.5
@@ -80,81 +75,55 @@ class Batch:
         return f"<Batch {self.handler!r} size={self.size} interval={self.interval:g}>"
 
 
-class BatchCollector:
-    """Collects the messages of a started Reader for its Batch: :meth:`put` them.
+class Batches:
+    """The messages of a started Reader that wait for their batch: :meth:`put` them.
 
-    :param name: "topic/channel", for the log
+    :param work: called with each batch, in a worker
+    :param concurrency: how many batches are worked on at once
     :param is_starved: whether no message can arrive before some are answered
-    :param threads: where handlers are called
-    :param has_expired: whether a message is too old to be handled, and has been finished; may switch. None if messages
-        do not expire
-    :param log_tracebacks: the option of this name
+    :param loop: the Reader's control loop
+    :param failed: see WorkerPool
     """
 
     def __init__(
         self,
         batch: Batch,
-        name: str,
+        work: Callable[[list[Message]], object],
         concurrency: int,
         is_starved: Callable[[], bool],
-        threads: ThreadPool | NoThreads,
-        has_expired: Callable[[Message], bool] | None = None,
-        *,
-        log_tracebacks: bool = False,
+        loop: ControlLoop,
+        failed: Callable[[list[Message], Exception], object],
     ) -> None:
         self._batch = batch
-        self._name = name
+        self._work = work
         self._is_starved = is_starved
-        self._threads = threads
-        self._has_expired = has_expired
-        self._failures = FailureLog(logger, every=log_tracebacks)
-        self._workers: WorkerPool[None] = WorkerPool(self._work, concurrency)
+        self._loop = loop
+        self.workers: WorkerPool[list[Message]] = WorkerPool(self._begin, concurrency, failed=failed)
         self._check_soon = Soon(get_hub().loop, self._check)
         #: Messages that wait for their batch, the oldest first.
         self._pending: deque[Message] = deque()
         #: Seconds that a message may wait: the interval, or less if msg_timeout is short.
         self._patience = float(batch.interval)
-        self._timer = Timer(self._check)
 
     @property
     def waiting(self) -> int:
         """The number of messages that wait for their batch."""
         return len(self._pending)
 
-    @property
-    def busy(self) -> int:
-        """The number of batches being handled."""
-        return self._workers.busy
-
-    def is_worker(self, greenlet: object) -> bool:
-        """Whether this greenlet handles batches."""
-        return self._workers.is_worker(greenlet)
-
-    def set_concurrency(self, concurrency: int) -> None:
-        """Set how many batches may be handled at once. Never switches."""
-        self._workers.set_concurrency(concurrency)
-
-    def take_waiting(self) -> list[Message]:
-        """Remove and return the messages that are in no batch yet. Never switches."""
-        taken = list(self._pending)
-        self._pending.clear()
-        self._timer.cancel()
-        return taken
-
-    def kill(self) -> None:
-        """Kill running handlers with GreenletExit. May switch."""
-        self._timer.cancel()
-        self._workers.kill()
-
-    # -- collecting ---------------------------------------------------------------------------------
-
-    def put(self, messages: list[Message]) -> None:
-        """Add messages of one read, or one that was looked at. Never switches."""
+    def put(self, messages: list[Message], _polled_at: float = 0.0) -> None:
+        """Add messages of one read. Never switches."""
         if messages:
             first = messages[0]
             self._pending.extend(messages)
             self._patience = min(self._patience, (first.timeout_at - first.received_at) * _WAITING_SHARE)
             self._check_soon()
+
+    def take_waiting(self) -> list[Message]:
+        """Remove and return the messages that are in no batch yet. Never switches."""
+        taken = list(self._pending)
+        self._pending.clear()
+        self._loop.cancel(self._check)
+        return taken
 
     def _check(self) -> None:
         """Start the batches that are due."""
@@ -164,83 +133,20 @@ class BatchCollector:
         due_at = self._pending[0].received_at + self._patience
         if rest and (time.monotonic() >= due_at or self._is_starved()):
             batches += 1
-        self._workers.put(repeat(None, max(0, batches - self._workers.waiting)))
+        self.workers.put([] for _ in range(batches - self.workers.waiting))
         if not batches:
-            self._timer.set_by(due_at)
+            self._loop.by(due_at, self._check)
 
-    # -- in a worker --------------------------------------------------------------------------------
-
-    def _work(self, _: None) -> None:
-        messages = self._take()
-        if messages:
-            self._handle(messages)
-
-    def _take(self) -> list[Message]:
-        messages: list[Message] = []
+    def _begin(self, messages: list[Message]) -> None:
+        """In a worker: fill this batch, and work on it."""
         pending = self._pending
         while pending and len(messages) < self._batch.size:
             message = pending.popleft()
-            if message.is_overdue or not message._source.alive:
+            if not message._source.alive:
                 message._source.drop(message)  # nsqd delivers it again
             elif message.answer is None:
                 messages.append(message)
         if pending:
             self._check_soon()
-        return messages
-
-    def _handle(self, messages: list[Message]) -> None:
-        """Call the handler and answer its messages."""
-        try:
-            if self._has_expired is not None:
-                messages = [message for message in messages if not self._has_expired(message)]
-            if not messages:
-                return
-            if self._threads.call(self._try, messages):
-                _finish(messages)
-        except BaseException as exc:
-            self._failed(messages, exc)
-
-    def _try(self, messages: list[Message]) -> bool:
-        """Call the handler, here or in a thread, and deal with its failure there; whether it has handled them."""
-        try:
-            check_result(self._batch.handler(list(messages)))
-        except BaseException as exc:
-            self._failed(messages, exc)
-            return False
-        return True
-
-    def _failed(self, messages: list[Message], exc: BaseException) -> None:
-        # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
-        self._threads.about_to_return()
-        for message in messages:
-            message.fail(exc)
-        if isinstance(exc, Requeue):
-            return
-        if isinstance(exc, ENDS):
-            raise exc
-        count = len(messages)
-        text = f"the handler of {self._name} failed with a batch of {count} message{'' if count == 1 else 's'}"
-        self._failures.log(text, exc, _fields(messages))
-
-
-def check_result(result: object) -> None:
-    """Check the result of a handler. Raises NSQError for False, and for an awaitable, whose work is not done."""
-    if (fault := undone(result)) is not None:
-        raise NSQError(f"the handler did nothing: {fault}")
-    if result is False:
-        raise NSQError("the handler returned False")
-
-
-def _finish(messages: list[Message]) -> None:
-    """Finish messages whose handler has returned. Never switches."""
-    for message in messages:
-        if message.answer is None:
-            if message.is_async:
-                message._leave()
-            else:
-                message._source.finish(message)
-
-
-def _fields(messages: list[Message]) -> dict[str, object]:
-    """Further fields of log records about a batch: those of its first message, and all ids."""
-    return {**messages[0].log_fields, "message_ids": [message.id for message in messages]}
+        if messages:
+            self._work(messages)

@@ -4,11 +4,9 @@ Messages wait here until a worker calls the handler or, if the Reader is iterate
 that are delivered too often, too old or too late are not handled (``Limits``). Every outcome of a handler is dealt with
 here; no exception of a handler reaches a connection.
 
-They wait in a queue of workers, in a ``Batch``'s, or in that of the ``Loops``; all three have ``waiting``, ``busy``,
-``put``, ``take_waiting``, ``is_worker``, ``set_concurrency`` and ``kill``.
-
-With ``spawn="thread"`` the handler's failure is dealt with in its thread, because there are its thread-locals and its
-ContextVars, which a log handler or an error tracker may ask for.
+They wait in one queue: that of the workers, of the ``Batches``, or of the ``Loops``. With ``spawn="thread"`` a worker
+greenlet has its work done in a thread, the answers and the log included: there are the thread-locals and ContextVars
+for which a log handler or an error tracker may ask.
 
 Rules for editors: ``_work`` and ``Loops.run`` are on the path of every message, so they make no call that can be left
 out there; each would cost 2 to 5 % of the path.
@@ -23,23 +21,25 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import closing
 from functools import partial
+from typing import Any
 
 import gevent
 
-from gnsq_like.errors import NSQError, Requeue
+from gnsq_like.errors import DecodeError, NSQError, Requeue
 from gnsq_like.options import ReaderOptions
-from gnsq_like.reader.batch import Batch, BatchCollector, check_result
+from gnsq_like.reader.batch import Batch, Batches
 from gnsq_like.reader.message import Message, Outcome, make_decoder
+from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import wall_clock
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.thread_pool import NoThreads, ThreadPool
+from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, in_one_line, undone
 from gnsq_like.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a stop waits for threads that have answered, and write their last words into the log.
+#: Seconds that a stop waits for threads: one that has answered may still write into the log.
 _LAST_WORDS = 0.5
 
 #: A Reader's handler; None if it is iterated over. Only False, for a failure, is looked at; the type of what it returns
@@ -53,14 +53,12 @@ def check_handler(handler: Handler) -> None:
         check_callable("handler", handler, 1)
 
 
-def _decoding(handle: Callable[[Message], object]) -> Callable[[Message], object]:
-    """``handle``, which is called only if the body can be decoded."""
-
-    def decode_and_handle(message: Message) -> object:
-        _ = message.data
-        return handle(message)
-
-    return decode_and_handle
+def check_result(result: object) -> None:
+    """Check the result of a handler. Raises NSQError for False, and for an awaitable, whose work is not done."""
+    if (fault := undone(result)) is not None:
+        raise NSQError(f"the handler did nothing: {fault}")
+    if result is False:
+        raise NSQError("the handler returned False")
 
 
 #: Messages whose deliveries without an attempt are remembered.
@@ -74,7 +72,7 @@ class Limits:
     :param on_giving_up: called with a message to be given up
     :param on_expired: called with a message older than ``max_age``, instead of the handler
     :param on_error: called with (nsqd's address, error) if one of the two raises
-    :param threads: where the two are called, as the handler is: they may block and use thread-locals
+    :param threads: where the two are called, as the handler is, if it is not called in greenlets
     :param clock: returns seconds since the epoch, as messages' timestamps are
     """
 
@@ -86,7 +84,7 @@ class Limits:
         on_giving_up: Callable[[Message], object] | None,
         on_expired: Callable[[Message], object] | None,
         on_error: Callable[[str, NSQError], object],
-        threads: ThreadPool | NoThreads,
+        threads: ThreadPool | None,
         clock: Callable[[], float],
     ) -> None:
         self.max_attempts: float = options.max_attempts or math.inf
@@ -179,14 +177,12 @@ class Limits:
         :returns: False if that failed; then the message is requeued, and the failure reported
         """
         if function is not None:
-            error = self._threads.call(partial(self._try, name, function, outcome), message)
+            attempt = partial(self._try, name, function, outcome)
+            error = attempt(message) if self._threads is None else self._threads.call(attempt, message)
             if error is not None:
                 self._on_error(message.nsqd_address, error)
                 return False
-        if message.answer is None and message.is_async:
-            message._leave()
-        elif message.answer is None:
-            message._source.finish(message, outcome)
+        message._handled(outcome)
         return True
 
     def _try(
@@ -196,10 +192,10 @@ class Limits:
         try:
             if (fault := undone(function(message))) is not None:
                 raise NSQError(f"{name} did nothing: {fault}")
-        except ENDS:
-            raise
         except BaseException as exc:
-            self._threads.about_to_return()
+            if isinstance(exc, ENDS):
+                message.fail(exc)
+                raise
             if message.answer is None:
                 message.requeue(backoff=outcome is Outcome.FAILED_LAST)
             text = f"{name} raised; message {message.id} is requeued, not lost"
@@ -212,9 +208,6 @@ class Limits:
 
 class Loops:
     """For iteration: messages wait here until a loop takes them."""
-
-    #: The Reader's code does nothing while the body of a loop runs.
-    busy = 0
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -230,7 +223,7 @@ class Loops:
         """The number of messages that no loop has taken."""
         return len(self._messages)
 
-    def put(self, messages: Iterable[Message]) -> None:
+    def put(self, messages: Iterable[Message], _polled_at: float = 0.0) -> None:
         """Hand out messages. Never switches."""
         self._messages.extend(messages)
         self._wake()
@@ -264,13 +257,8 @@ class Loops:
                     greenlet = gevent.getcurrent()
                     self._bodies.add(greenlet)
                 try:
-                    if (message.is_overdue or message.attempts > limits.asked_above) and limits.refuses(message):
-                        continue
-                except BaseException as exc:  # what ends a greenlet or the program
-                    message.fail(exc)
-                    raise
-                try:
-                    yield message
+                    if not (message.is_overdue or message.attempts > limits.asked_above) or not limits.refuses(message):
+                        yield message
                 finally:
                     if message.answer is None:
                         message._leave()
@@ -287,17 +275,10 @@ class Loops:
         """Whether the body of a loop runs in this greenlet."""
         return greenlet in self._bodies
 
-    def set_concurrency(self, concurrency: int) -> None:
-        """Do nothing: the application decides how many loops run."""
-
     def stop(self) -> None:
         """End the loops that wait for a message now, the others after their bodies. Never switches."""
         self._stopped = True
         self._wake()
-
-    def kill(self) -> None:
-        """As :meth:`stop`: the bodies of loops are the application's."""
-        self.stop()
 
 
 class Handlers:
@@ -310,6 +291,7 @@ class Handlers:
     :param on_expired: called with a message older than ``max_age``, instead of the handler
     :param on_error: called with (nsqd's address, error) if one of the two raises
     :param is_starved: whether nsqd sends nothing more until messages are answered
+    :param loop: the Reader's control loop
     :param clock: returns seconds since the epoch, as messages' timestamps are
     """
 
@@ -324,14 +306,14 @@ class Handlers:
         on_expired: Callable[[Message], object] | None,
         on_error: Callable[[str, NSQError], object],
         is_starved: Callable[[], bool],
+        loop: ControlLoop,
         clock: Callable[[], float] = wall_clock,
     ) -> None:
         self._name = name
         self._failures = FailureLog(logger, every=options.log_tracebacks)
         #: See ``Message.data``.
         self.decode = make_decoder(options.decoder)
-        has_threads = options.spawn == "thread"
-        self._threads: ThreadPool | NoThreads = ThreadPool(concurrency) if has_threads else NoThreads()
+        self._threads = ThreadPool(concurrency) if options.spawn == "thread" else None
         self._limits = Limits(
             options,
             name,
@@ -345,44 +327,34 @@ class Handlers:
         self.give_up = self._limits.failed
         #: Whether the Reader is stopping.
         self._closed = False
-        #: Only with a Batch; and only if the Reader is iterated over.
-        self._collector: BatchCollector | None = None
-        self._loops: Loops | None = None
-        #: Called by a worker with each message; only with a function as handler.
-        self._handle: Callable[[Message], object]
-        work = self._work
+        #: Called with each message, or with lists of them; None if the Reader is iterated over.
+        self._handler: Any = handler.handler if isinstance(handler, Batch) else handler
+        #: Only if the Reader is iterated over.
+        self._loops = Loops(self._limits) if handler is None else None
+        work: Callable[[Any], object] = self._work_on_batch if isinstance(handler, Batch) else self._work
+        if self._threads is not None:
+            work = partial(self._threads.call, work)
+        #: Where messages wait; and what calls the handler.
+        self._queue: WorkerPool[Message] | Batches | Loops
+        self._workers: WorkerPool[Any]
         if isinstance(handler, Batch):
-            self._collector = BatchCollector(
-                handler,
-                name,
-                concurrency,
-                lambda: is_starved() and not self._workers.waiting,
-                self._threads,
-                None if options.max_age is None else self._limits.has_expired,
-                log_tracebacks=options.log_tracebacks,
-            )
-            work = partial(self._look, self._collector)
-        elif handler is None:
-            self._loops = Loops(self._limits)
+            self._queue = Batches(handler, work, concurrency, is_starved, loop, self._failed)
+            self._workers = self._queue.workers
         else:
-            self._handle = partial(self._threads.call, partial(self._try, handler)) if has_threads else handler
-            if self.decode is not None:
-                self._handle = _decoding(self._handle)
-        self._workers: WorkerPool[Message] = WorkerPool(work, concurrency, failed=self._failed)
-        #: Where messages wait, or are handled.
-        self._queues = [each for each in (self._collector, self._workers, self._loops) if each is not None]
+            self._workers = WorkerPool(work, concurrency, failed=lambda message, exc: self._failed([message], exc))
+            self._queue = self._loops or self._workers
 
     # -- waiting messages ---------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
         """The number of messages whose handler has not started."""
-        return sum(queue.waiting for queue in self._queues)
+        return self._queue.waiting
 
     @property
     def busy(self) -> int:
         """The number of running handlers."""
-        return sum(queue.busy for queue in self._queues)
+        return self._workers.busy
 
     def put(self, messages: list[Message], polled_at: float = 0.0) -> None:
         """Queue messages for the handler; after :meth:`close`, requeue them at once. Never switches.
@@ -392,22 +364,12 @@ class Handlers:
         if self._closed:
             for message in messages:
                 message.requeue(0, backoff=False)
-        elif self._loops is not None:
-            self._loops.put(messages)
-        elif self._collector is not None and self._need_no_look(messages):
-            self._collector.put(messages)
         else:
-            self._workers.put(messages, polled_at)
+            self._queue.put(messages, polled_at)
 
     def begin_waiting(self) -> None:
         """Begin messages that wait, if they may begin; usually they have. Never switches."""
         self._workers.begin_waiting()
-
-    def _need_no_look(self, messages: list[Message]) -> bool:
-        """Whether messages may join a batch unchecked; the batch checks their age."""
-        if self.decode is not None or self._workers.waiting:
-            return False
-        return max([message.attempts for message in messages], default=0) <= self._limits.max_attempts
 
     def get(self, timeout: float | None) -> Message | None:
         """The next message, which its taker answers; None after ``timeout`` seconds or :meth:`close`. May switch."""
@@ -435,14 +397,11 @@ class Handlers:
     def forked_child(self) -> list[Message]:
         """As :meth:`close`, but without waking the loops, which are the parent's. Never switches."""
         self._closed = True
-        return self._take_waiting()
-
-    def _take_waiting(self) -> list[Message]:
-        return [message for queue in self._queues for message in queue.take_waiting()]
+        return self._queue.take_waiting()
 
     def take_from(self, messages: Collection[Message]) -> list[Message]:
         """Remove and return those of these messages whose handler has not started. Never switches."""
-        waiting = others = self._take_waiting()
+        waiting = others = self._queue.take_waiting()
         try:
             others = [message for message in waiting if message not in messages]
         finally:
@@ -453,34 +412,31 @@ class Handlers:
 
     def is_worker(self, greenlet: object) -> bool:
         """Whether a handler, or the body of a loop, runs in this greenlet."""
-        return any(queue.is_worker(greenlet) for queue in self._queues)
+        return self._workers.is_worker(greenlet) or (self._loops is not None and self._loops.is_worker(greenlet))
 
     def set_concurrency(self, concurrency: int) -> None:
         """Set how many handlers may run at once. Never switches."""
-        for queue in self._queues:
-            queue.set_concurrency(concurrency)
-        self._threads.width = concurrency
-
-    def catch_up(self) -> None:
-        """Let handlers that have returned in their threads answer their messages. May switch."""
-        self._threads.catch_up()
+        self._workers.set_concurrency(concurrency)
+        if self._threads is not None:
+            self._threads.width = concurrency
 
     def kill(self) -> None:
         """Kill running handlers with GreenletExit; threads cannot be killed. May switch."""
-        for queue in self._queues:
-            queue.kill()
-        if running := self._threads.close(_LAST_WORDS, calls=False):
+        self._workers.kill()
+        if self._threads is not None and (running := self._threads.close(_LAST_WORDS)):
             log_soon(logger.warning, "%d handlers of %s are still running in threads", running, self._name)
 
-    # -- one message --------------------------------------------------------------------------------
+    # -- in a worker: a greenlet, or its thread -----------------------------------------------------
 
     def _work(self, message: Message) -> None:
-        """In a worker greenlet: handle and answer one message."""
+        """Handle and answer one message."""
         try:
             limits = self._limits
             if (message.is_overdue or message.attempts > limits.asked_above) and limits.refuses(message):
                 return
-            result = self._handle(message)
+            if self.decode is not None:
+                _ = message.data  # the handler is not called if it cannot be decoded
+            result = self._handler(message)
             if result is not None:
                 check_result(result)
             if message.answer is None:
@@ -489,35 +445,50 @@ class Handlers:
                 else:
                     message._source.finish(message)
         except BaseException as exc:
-            self._failed(message, exc)
+            self._failed([message], exc)
 
-    def _try(self, handler: Callable[[Message], object], message: Message) -> None:
-        """In a thread: call the handler. If it fails, deal with that; otherwise the worker finishes the message."""
+    def _work_on_batch(self, messages: list[Message]) -> None:
+        """Handle and answer the messages of a batch together, except those that are not to be handled."""
+        above = -1 if self.decode is not None else self._limits.asked_above
         try:
-            result = handler(message)
-            if result is not None:
-                check_result(result)
+            messages = [
+                message
+                for message in messages
+                if not (message.is_overdue or message.attempts > above) or self._is_to_be_handled(message)
+            ]
+            if messages:
+                check_result(self._handler(list(messages)))
+                for message in messages:  # as _handled(), without its call
+                    if message.answer is None:
+                        if message.is_async:
+                            message._leave()
+                        else:
+                            message._source.finish(message)
         except BaseException as exc:
-            self._failed(message, exc)
+            self._failed(messages, exc)
 
-    def _look(self, collector: BatchCollector, message: Message) -> None:
-        """In a worker greenlet, with a Batch: look at one message before it joins others."""
+    def _is_to_be_handled(self, message: Message) -> bool:
+        if self._limits.refuses(message):
+            return False
         try:
-            if not self._limits.refuses(message):
-                _ = message.data  # one that cannot be decoded fails alone
-                collector.put([message])
-        except BaseException as exc:
-            self._failed(message, exc)
+            _ = message.data
+        except DecodeError as exc:
+            self._failed([message], exc)
+            return False
+        return True
 
-    def _failed(self, message: Message, exc: BaseException) -> None:
+    def _failed(self, messages: list[Message], exc: BaseException) -> None:
         # Answer before logging, which may switch and be interrupted by a Timeout that the handler left running.
-        self._threads.about_to_return()
-        message.fail(exc)
+        for message in messages:
+            message.fail(exc)
         if isinstance(exc, Requeue):
-            if not exc.counts:
+            for message in [] if exc.counts else messages:
                 self._limits.spare(message)
             return
         if isinstance(exc, ENDS):
             raise exc  # GreenletExit ends this worker: who killed it may wait for that
-        text = f"the handler of {self._name} failed with message {message.id}"
-        self._failures.log(text, exc, message.log_fields)
+        what, fields = f"message {messages[0].id}", messages[0].log_fields
+        if isinstance(self._queue, Batches):
+            what = f"a batch of {len(messages)} message{'' if len(messages) == 1 else 's'}"
+            fields["message_ids"] = [message.id for message in messages]
+        self._failures.log(f"the handler of {self._name} failed with {what}", exc, fields)

@@ -284,6 +284,14 @@ class Message:
         """Leave the message unanswered when the handler returns. Next: :meth:`finish` or :meth:`requeue`, later."""
         self.is_async = True
 
+    def _handled(self, outcome: Outcome = Outcome.HANDLED) -> None:
+        """Its handler has returned: finish it, unless it is answered or ``is_async``. Never switches."""
+        if self.answer is None:
+            if self.is_async:
+                self._leave()
+            else:
+                self._source.finish(self, outcome)
+
     def _leave(self) -> None:
         """Its handler, or the loop that took it, goes on without an answer to it. Never switches.
 
@@ -306,8 +314,8 @@ class Message:
         if exc is not None:
             self.fail(exc)
             return isinstance(exc, Requeue)
-        if self.answer is None and not self.is_async:
-            self._source.finish(self)
+        if not self.is_async:
+            self._handled()
         return False
 
     def fail(self, exc: BaseException) -> None:

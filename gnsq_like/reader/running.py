@@ -361,6 +361,7 @@ class Running:
             on_expired=setup.on_expired,
             on_error=partial(self._hooks.call, "on_error"),
             is_starved=lambda: self.flow.is_starved,
+            loop=self._loop,
         )
         self._subscriptions = Subscriptions(setup, counts, clients, self.flow, self.handlers, self._give_up)
         self._table = self._subscriptions.table

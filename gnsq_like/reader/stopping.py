@@ -96,7 +96,6 @@ class Stop:
             woken.wait(seconds)
         flow.on_drained = None
         # Handled messages are not requeued, even if the hub has not seen their answers yet.
-        self._handlers.catch_up()
         flow.hub_handle.catch_up()
         self.left = sum(subscription.answer_rest() for subscription in list(flow.subscriptions))
         if self.left:

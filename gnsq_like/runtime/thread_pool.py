@@ -1,7 +1,6 @@
 """Calls in native threads, for handlers with ``spawn="thread"`` and for other blocking code.
 
-A greenlet hands its call to a thread and waits, so the outcome of a handler (finish, requeue, backoff) is decided in
-the Reader's hub, as for handlers in greenlets. The threads belong to a Reader, or to HTTP requests: the hub's own pool
+A greenlet hands its call to a thread and waits. The threads belong to a Reader, or to HTTP requests: the hub's own pool
 has ten, which DNS needs.
 
 A thread cannot be killed. When the waiting greenlet is killed, the thread continues; its result is dropped, and its
@@ -10,10 +9,10 @@ place is free again when it ends.
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable
-from contextvars import ContextVar, copy_context
+from contextlib import ExitStack
+from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 
 import gevent
@@ -22,8 +21,6 @@ from gevent._hub_local import get_hub_if_exists
 
 from gnsq_like.runtime import native
 from gnsq_like.runtime.hub_calls import handle_here
-
-logger = logging.getLogger(__name__)
 
 _A = TypeVar("_A")
 _R = TypeVar("_R")
@@ -36,9 +33,6 @@ BLOCKING_THREADS = 32
 #: Seconds after which one of them ends when idle: short, because its hub may have ended, and not a round number, so
 #: that calls at regular intervals do not meet threads that are just ending.
 _BLOCKING_IDLE = 1.7
-
-#: Seconds between two looks at threads that are to end, or at calls that have returned.
-_LOOK = 0.01
 
 #: Each OS thread's pool for these calls, with the HubHandle it belongs to. Native even if threading is patched.
 _blocking: Any = native.local()
@@ -53,18 +47,20 @@ class _Raised:
         self.exception = exception
 
 
-class _Call:
-    """A call that a greenlet waits for."""
-
-    __slots__ = ("returned",)
-
-    def __init__(self) -> None:
-        #: Whether its function has returned or raised; set by its thread.
-        self.returned = False
+def _attempt(function: Callable[..., _R], *arguments: Any) -> _R | _Raised:
+    try:
+        return function(*arguments)
+    except BaseException as exc:
+        return _Raised(exc)
 
 
-#: The call that this code runs in.
-_this_call: ContextVar[_Call | None] = ContextVar("gnsq_like.call", default=None)
+def _result(outcome: _R | _Raised) -> _R:
+    if not isinstance(outcome, _Raised):
+        return outcome
+    try:
+        raise outcome.exception
+    finally:
+        del outcome  # breaks the reference cycle of traceback and frame
 
 
 class ThreadPool:
@@ -79,10 +75,6 @@ class ThreadPool:
         idle = -1 if idle_timeout is None else idle_timeout
         self._owner = native.thread_id()
         self._pool = threadpool.ThreadPool(min(width, _MOST_THREADS), idle_task_timeout=idle)
-        #: Running calls; each is added and removed in its thread.
-        self._running: set[_Call | None] = set()
-        #: Calls that greenlets wait for.
-        self._awaited: set[_Call] = set()
 
     @property
     def width(self) -> int:
@@ -103,81 +95,21 @@ class ThreadPool:
         """
         if native.thread_id() != self._owner:
             return function(argument)
-        call = _Call()
-        self._awaited.add(call)
-        try:
-            outcome = self._pool.spawn(copy_context().run, self._call, call, function, argument).get()
-        finally:
-            self._awaited.discard(call)
-        if not isinstance(outcome, _Raised):
-            return outcome
-        try:
-            raise outcome.exception
-        finally:
-            del outcome  # breaks the reference cycle of traceback and frame
+        return _result(self._pool.spawn(copy_context().run, _attempt, function, argument).get())
 
     def begin(self, function: Callable[[], object]) -> Any:
         """Begin ``function()`` in a thread; an AsyncResult. The function must not raise."""
         return self._pool.spawn(function)
 
-    def _call(self, call: _Call, function: Callable[[_A], _R], argument: _A) -> _R | _Raised:
-        # In a thread.
-        _this_call.set(call)
-        self._running.add(call)
-        try:
-            return function(argument)
-        except BaseException as exc:
-            return _Raised(exc)
-        finally:
-            call.returned = True
-            self._running.discard(call)
-
-    def about_to_return(self) -> None:
-        """The call in this thread is done but for a word in the log: :meth:`close` waits for it. Never switches."""
-        self._running.discard(_this_call.get())
-
-    def catch_up(self) -> None:
-        """Wait until the greenlets of all calls that have returned have gone on. May switch.
-
-        The hub may not have looked at its threads for long, if a handler blocked it or the process was stopped.
-        """
-        while any(call.returned for call in self._awaited):
-            gevent.sleep(_LOOK)
-
-    def close(self, timeout: float = 1.0, *, calls: bool = True) -> int:
+    def close(self, timeout: float = 1.0) -> int:
         """End idle threads now, the others when their calls end. May switch.
 
         :param timeout: seconds to wait for them
-        :param calls: whether to wait for running calls, too, and not for idle threads only
         :returns: the number of threads still running then
         """
         end = gevent.spawn(self._pool.kill)
-        deadline = time.monotonic() + timeout
-        while not end.dead and (left := deadline - time.monotonic()) > 0:
-            if not calls and self._pool.size <= len(self._running):
-                break
-            end.join(min(left, _LOOK))
+        end.join(timeout)
         return 0 if end.dead else int(self._pool.size)
-
-
-class NoThreads:
-    """As a ThreadPool, for functions that are called where they are."""
-
-    width = 0
-
-    def call(self, function: Callable[[_A], _R], argument: _A) -> _R:
-        """Call it."""
-        return function(argument)
-
-    def about_to_return(self) -> None:
-        """Nothing."""
-
-    def catch_up(self) -> None:
-        """Nothing."""
-
-    def close(self, timeout: float = 1.0, *, calls: bool = True) -> int:
-        """Nothing."""
-        return 0
 
 
 def call_in_thread(function: Callable[[_A], _R], argument: _A) -> _R:
@@ -202,25 +134,17 @@ def call_blocking(job: Callable[[], _R], timeout: float, ended: Callable[[], obj
     :raises TimeoutError: it took longer
     :raises RuntimeError: no thread can be started
     """
-
-    def attempt() -> _R | _Raised:
-        try:
-            return job()
-        except BaseException as exc:
-            return _Raised(exc)
-
+    attempt = partial(_attempt, job)
     if not monkey.is_module_patched("socket") and get_hub_if_exists() is None:
         outcome = _in_native_thread(attempt, timeout, ended)
     else:
         outcome = _beside_the_caller(attempt, timeout, ended)
-    if not isinstance(outcome, _Raised):
-        return outcome
+    if isinstance(outcome, _Raised) and isinstance(outcome.exception, gevent.Timeout):
+        raise _late(timeout)  # the job's own: the caller's is raised in the caller
     try:
-        if isinstance(outcome.exception, gevent.Timeout):  # the job's own: the caller's is raised in the caller
-            raise _late(timeout)
-        raise outcome.exception
+        return _result(outcome)
     finally:
-        del outcome  # breaks the reference cycle of traceback and frame
+        del outcome  # as there
 
 
 def _late(timeout: float) -> TimeoutError:
@@ -232,11 +156,10 @@ def _beside_the_caller(attempt: Callable[[], _R], timeout: float, ended: Callabl
         with gevent.Timeout(timeout):
             return attempt()
 
-    try:
+    with ExitStack() as not_begun:
+        not_begun.callback(ended)
         running = gevent.spawn(bounded) if monkey.is_module_patched("socket") else _blocking_pool().begin(attempt)
-    except BaseException:
-        ended()
-        raise
+        not_begun.pop_all()
     running.rawlink(lambda _: ended())
     if not gevent.wait([running], timeout):
         raise _late(timeout)
@@ -254,11 +177,10 @@ def _in_native_thread(attempt: Callable[[], _R], timeout: float, ended: Callable
         ended()
         running.release()
 
-    try:
+    with ExitStack() as not_begun:
+        not_begun.callback(ended)
         native.start_thread(run, None, "gnsq_like-http")
-    except BaseException:
-        ended()
-        raise
+        not_begun.pop_all()
     if not running.acquire(timeout=timeout):
         raise _late(timeout)
     return outcome[0]

@@ -10,7 +10,6 @@ warns of a libuv timer below a millisecond.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,8 +17,6 @@ import gevent
 
 #: Seconds; no timeout that is passed to gevent may be above 0 and below this.
 LEAST_TIMEOUT = 0.001
-#: Seconds within which a timer that has fired is called, unless a signal handler has raised.
-_CALLED_WITHIN = 1.0
 
 
 def make_timer(loop: Any, seconds: float) -> Any:
@@ -65,54 +62,24 @@ class Timer:
     The callback runs in the hub, so it must not switch. A timer belongs to the thread that sets it.
     """
 
-    __slots__ = ("_callback", "_due", "_timer", "late")
+    __slots__ = ("_callback", "_timer")
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
         #: gevent's timer while this is set.
         self._timer: Any = None
-        #: Monotonic time of the call.
-        self._due = 0.0
-        #: Seconds by which the last call was late, because the hub was busy.
-        self.late = 0.0
-
-    @property
-    def due(self) -> float | None:
-        """Monotonic time of the call; None while not set."""
-        timer = self._timer
-        if timer is None:
-            return None
-        # A timer that has fired is no longer active, but its callback may be called only after others; on libuv it is
-        # not even pending.
-        is_due = timer.active or timer.pending or time.monotonic() < self._due + _CALLED_WITHIN
-        return self._due if is_due else None
 
     @property
     def is_set(self) -> bool:
         """Whether a call is due."""
-        return self.due is not None
+        return self._timer is not None
 
     def set(self, delay: float) -> None:
         """Call after ``delay`` seconds; replaces an earlier setting."""
-        self.set_at(time.monotonic() + delay)
-
-    def set_at(self, due: float) -> None:
-        """Call at ``due`` (monotonic); replaces an earlier setting."""
         self.cancel()
-        now = time.monotonic()
-        self._due = max(due, now)
-        self._timer = make_timer(gevent.get_hub().loop, due - now)
+        self._timer = make_timer(gevent.get_hub().loop, delay)
         # update: the loop's cached time may be stale by the duration of the current callback.
         self._timer.start(self._fire, update=True)
-
-    def set_by(self, due: float) -> None:
-        """Call at ``due`` (monotonic), unless it is already set to an earlier time.
-
-        If the call is so late that it may have been lost, it is made soon: it must not wait for ``due``.
-        """
-        already = self.due
-        if already is None or due < already:
-            self.set_at(due if self._timer is None else min(due, self._due))
 
     def cancel(self) -> None:
         """Cancel the call; twice is fine."""
@@ -121,6 +88,5 @@ class Timer:
             self._timer = None
 
     def _fire(self) -> None:
-        self.late = time.monotonic() - self._due
         self.cancel()
         self._callback()

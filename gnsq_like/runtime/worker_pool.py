@@ -179,10 +179,9 @@ class WorkerPool(Generic[_T]):
                 self._idle.append(waiter)
                 try:
                     waiter.get()
-                except BaseException:
-                    if waiter in self._idle:
+                finally:
+                    if waiter in self._idle:  # killed
                         self._idle.remove(waiter)
-                    raise
         except gevent.GreenletExit:
             log_soon(logger.debug, "a worker was killed")
         except gevent.Timeout as exc:

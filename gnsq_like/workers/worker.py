@@ -338,4 +338,4 @@ class Calls:
         oldest = next(iter(self._running.values()), None)
         self._watches = oldest is not None
         if oldest is not None:
-            self._timer.set_at(oldest + self._timeout)
+            self._timer.set(oldest + self._timeout - now)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from gnsq_like import Batch, Message, Producer, Reader
 from gnsq_like.errors import InvalidOption
-from gnsq_like.reader.batch import BatchCollector
-from gnsq_like.runtime.thread_pool import NoThreads
+from gnsq_like.options import ReaderOptions
+from gnsq_like.reader.handlers import Handlers
+from gnsq_like.runtime.control_loop import ControlLoop
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.hub import settle
 from tests.support.messages import Source, make_message
@@ -326,7 +327,7 @@ def test_wrong_arguments_are_refused(arguments, option):
     assert caught.value.option == option
 
 
-# -- the collector alone ----------------------------------------------------------------------------
+# -- without connections ----------------------------------------------------------------------------
 
 
 @given(
@@ -356,8 +357,19 @@ def test_every_message_is_answered_once_whatever_happens(size, concurrency, pass
             raise RuntimeError("meant")
         return end != "False"
 
-    batch = Batch(handler, size, NEVER)
-    collector = BatchCollector(batch, "t/c", concurrency, lambda: next(coming_starved, False), NoThreads())
+    loop = ControlLoop("t/c", lambda: None)
+    loop.start()
+    handlers = Handlers(
+        Batch(handler, size, NEVER),
+        "t/c",
+        concurrency,
+        ReaderOptions(),
+        on_giving_up=None,
+        on_expired=None,
+        on_error=lambda *error: None,
+        is_starved=lambda: next(coming_starved, False),
+        loop=loop,
+    )
     number = 0
     for count in passes:
         messages = []
@@ -367,21 +379,22 @@ def test_every_message_is_answered_once_whatever_happens(size, concurrency, pass
             messages.append(message)
             number += 1
         if together:
-            collector.put(messages)
+            handlers.put(messages)
         else:
             for message in messages:
-                collector.put([message])
+                handlers.put([message])
         settle()
-        assert collector.busy <= concurrency
-        assert collector.waiting < size or collector.busy == concurrency
+        assert handlers.busy <= concurrency
+        assert handlers.waiting < size or handlers.busy == concurrency
         if gates:
             gates.pop(0).set()
     settle()
     while gates:  # a batch that is let go makes room for one that may block
         gates.pop(0).set()
         settle()
-    left = [message.id for message in collector.take_waiting()]
-    collector.kill()
+    left = [message.id for message in handlers.close()]
+    handlers.kill()
+    loop.stop()
     everything = [*(each for _, each, *_ in source.answers), *left]
     assert Counter(everything) == Counter(f"{each:016d}" for each in range(number))
     assert Counter(handled) == Counter(source.ids("finish") + source.ids("requeue"))

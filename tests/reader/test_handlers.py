@@ -17,6 +17,7 @@ from gnsq_like.deadletter import DeadLetter, make_envelope, open_envelope
 from gnsq_like.errors import InvalidOption, NSQError, Requeue
 from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.handlers import Handlers
+from gnsq_like.runtime.control_loop import ControlLoop
 from tests.support.daemons import running_nsqd, wait_for
 from tests.support.messages import Source, make_message
 from tests.support.peer import HEARTBEAT, PATIENCE
@@ -464,6 +465,7 @@ def test_a_message_may_become_too_old_while_it_waits_for_its_batch():
         on_expired=None,
         on_error=lambda *error: None,
         is_starved=lambda: False,
+        loop=ControlLoop("t/c", lambda: None),
         clock=lambda: now,
     )
     handlers.put([make_message(message_id=b"a" * 16, source=source, received_at=time.monotonic())])

@@ -13,7 +13,7 @@ import pytest
 from gevent.event import Event
 
 from gnsq_like import Batch, Message, Producer, Reader
-from gnsq_like.runtime.thread_pool import ThreadPool
+from gnsq_like.reader.handlers import Handlers
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.lookupds import FAST, Lookupd
 from tests.support.nsqds import nowhere
@@ -112,7 +112,7 @@ def test_a_handler_that_has_returned_in_its_thread_is_not_undone(nsqd):
     reader.start()
     peer = serve(nsqd)
     peer.messages(ID % 1)
-    calling = ThreadPool._call.__code__
+    calling = Handlers._work.__code__
     wait_for(lambda: is_running(calling))
     stopping = in_last_step(reader, peer)
     gate.set()

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 from pathlib import Path
 
 import gevent
@@ -75,27 +74,6 @@ def test_other_greenlets_run_while_a_thread_works(calls):
     assert caller.get(timeout=60) is True
 
 
-def test_catching_up_waits_for_calls_that_have_returned_and_for_no_others(calls):
-    gate, inside, noticed = threading.Event(), threading.Event(), []
-
-    def work(number):
-        if number:
-            inside.set()
-            gate.wait(60)
-        return number
-
-    callers = [gevent.spawn(lambda number=number: noticed.append(calls.call(work, number))) for number in (0, 1)]
-    gevent.sleep(0)
-    assert inside.wait(60)  # of the whole process: the hub cannot notice anything
-    while len(calls._running) > 1:
-        time.sleep(0.001)
-    assert noticed == []
-    calls.catch_up()
-    assert noticed == [0]
-    gate.set()
-    gevent.joinall(callers, timeout=60, raise_error=True)
-
-
 def test_a_killed_caller_leaves_its_thread_to_end_by_itself():
     calls, gate, ended = ThreadPool(1), threading.Event(), []
 
@@ -109,18 +87,6 @@ def test_a_killed_caller_leaves_its_thread_to_end_by_itself():
     assert calls.close(0.01) == 1
     gate.set()
     wait_for(lambda: ended and calls._pool.size == 0)
-
-
-def test_closing_without_waiting_for_calls_waits_for_idle_threads_only():
-    calls, gate, other = ThreadPool(2), threading.Event(), threading.Event()
-    caller, brief = (gevent.spawn(calls.call, event.wait, 60) for event in (gate, other))
-    wait_for(lambda: calls._pool.size == 2)
-    other.set()
-    assert brief.get(timeout=60) is True
-    assert calls.close(3600, calls=False) == 1
-    gate.set()
-    assert caller.get(timeout=60) is True
-    assert calls.close(60) == 0
 
 
 def test_a_single_call_leaves_no_thread():

@@ -43,9 +43,8 @@ def passes(seconds: float) -> None:
 
 def test_it_calls_once_when_it_is_due(timer: Timer, calls: Calls) -> None:
     due = time.monotonic() + 0.02
-    timer.set_at(due)
+    timer.set(0.02)
     assert timer.is_set
-    assert timer.due == due
     wait_for(lambda: calls)
     assert calls[0] >= due
     assert not timer.is_set
@@ -54,36 +53,19 @@ def test_it_calls_once_when_it_is_due(timer: Timer, calls: Calls) -> None:
 
 
 def test_what_is_due_already_is_called_when_the_hub_comes_round(timer: Timer, calls: Calls) -> None:
-    timer.set_at(time.monotonic() - 10)
+    timer.set(-10)
     assert calls == []
     passes(0.0)
     assert len(calls) == 1
 
 
-def test_one_that_was_set_to_a_time_gone_by_is_not_late_by_that(timer: Timer, calls: Calls) -> None:
-    timer.set_at(time.monotonic() - 3600)
-    wait_for(lambda: calls)
-    assert timer.late < 3600
-
-
 def test_setting_it_again_takes_the_place_of_the_first(timer: Timer, calls: Calls) -> None:
     timer.set(0.001)
     due = time.monotonic() + 0.03
-    timer.set_at(due)
+    timer.set(0.03)
     wait_for(lambda: calls)
     assert calls[0] >= due
     assert len(calls) == 1
-
-
-def test_set_by_only_brings_it_forward(timer: Timer, calls: Calls) -> None:
-    now = time.monotonic()
-    timer.set_by(now + 60)
-    timer.set_by(now + 3600)
-    assert timer.due == now + 60
-    timer.set_by(now + 30)
-    assert timer.due == now + 30
-    timer.set_by(now)
-    wait_for(lambda: calls)
 
 
 def test_what_is_cancelled_does_not_call_and_may_be_set_again(timer: Timer, calls: Calls) -> None:
@@ -146,20 +128,6 @@ def test_no_timer_on_libuv_is_below_a_millisecond() -> None:
         """
     )
     assert line == "[0.0, 0.0, 0.001, 0.002, 0.029]"
-
-
-def test_one_that_has_fired_but_is_not_called_yet_is_not_set_later(timer: Timer, calls: Calls) -> None:
-    """Timers that fire in the same turn of the hub are called one after the other, and the first may set the others."""
-    others = [Timer(lambda: timer.set_by(time.monotonic() + 60)) for _ in range(2)]
-    now = time.monotonic()
-    others[0].set_at(now + 0.001)
-    timer.set_at(now + 0.001)
-    others[1].set_at(now + 0.001)
-    end = now + 0.02
-    while time.monotonic() < end:  # the hub does not run meanwhile
-        pass
-    wait_for(lambda: not any(other.is_set for other in others))
-    assert len(calls) == 1
 
 
 def test_a_call_that_is_due_soon_is_made_once_however_often_it_is_asked_for() -> None:

@@ -6,10 +6,8 @@ import time
 
 import gevent
 import pytest
-from gevent.event import Event
 
 from gnsq_like import errors
-from gnsq_like.runtime.thread_pool import ThreadPool
 from tests.simulation import Cluster, simulated
 from tests.simulation.forked import run_forked
 from tests.simulation.world import World
@@ -113,18 +111,6 @@ def _kept_after(cluster: Cluster, end: str) -> list[bytes]:
 @simulated(data_path=True, mem_queue_size=0)
 def test_a_killed_nsqd_keeps_what_it_has_written(cluster: Cluster) -> None:
     assert _kept_after(cluster, "kill") == [b"synced", b"written"]
-
-
-@simulated()
-def test_calls_in_threads_are_told_apart(cluster: Cluster) -> None:
-    pool, gate = ThreadPool(2), Event()
-    calls = [gevent.spawn(pool.call, gate.wait, None) for _ in range(2)]
-    gevent.sleep(1)
-    began = cluster.now
-    assert pool.close(60, calls=False) == 2
-    assert cluster.now - began < 1
-    gate.set()
-    gevent.joinall(calls, raise_error=True)
 
 
 @pytest.mark.parametrize("repeat", range(3))
