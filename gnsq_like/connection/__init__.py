@@ -1,4 +1,4 @@
-"""One connection to one nsqd: ``handshake`` opens it, ``write_buffer`` writes, ``liveness`` detects a dead peer."""
+"""One connection to one nsqd: ``handshake`` opens it, ``write_buffer`` writes."""
 
 from __future__ import annotations
 

@@ -26,17 +26,21 @@ from typing import Any
 import gevent
 
 from gnsq_like.addresses import Address, parse_address
-from gnsq_like.connection.failures import lost_by, not_answered, refused
 from gnsq_like.connection.handshake import shake_hands
-from gnsq_like.connection.liveness import Liveness
 from gnsq_like.connection.write_buffer import WriteBuffer
 from gnsq_like.errors import (
     ConnectionFailed,
     ConnectionLost,
+    NegotiationFailed,
     NotRunning,
+    NotSent,
     NsqdError,
     NSQError,
+    OutcomeUnknown,
+    ProtocolError,
+    PublishRefused,
     UsageError,
+    reason_of,
 )
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.runtime import owner
@@ -44,7 +48,6 @@ from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.hub_calls import InnerGreenlet
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.user_code import check_callable
-from gnsq_like.transport.layered import LayeredTransport
 from gnsq_like.transport.tcp import TcpTransport
 from gnsq_like.wire import commands
 from gnsq_like.wire.frames import RawMessage
@@ -61,6 +64,13 @@ from gnsq_like.wire.session import (
 )
 
 logger = logging.getLogger(__name__)
+
+#: Heartbeat intervals of silence after which nsqd is dead (its own rule for clients, docs/internals 1.14).
+_SILENT_INTERVALS = 2.0
+#: Seconds between two looks at that: often enough for write_timeout's default of 5.
+_EVERY = 1.0
+#: The shortest validity of an auth server's response, in seconds: its ttl is a whole number (docs/internals 1.4).
+_LEAST_TTL = 1.0
 
 
 def _ignore(*_: object) -> None: ...
@@ -157,9 +167,10 @@ class Connection:
         #: The greenlet that reads.
         self._reader: Any = None
         #: The following three are set by connect(), before it is OPEN.
-        self._transport: TcpTransport | LayeredTransport
+        self._transport: TcpTransport
         self._write_buffer: WriteBuffer
-        self._liveness: Liveness
+        #: Has it look after itself; see _look.
+        self._seconds: Any
 
     def __repr__(self) -> str:
         return f"<Connection {self.address} {self._state.value} rdy={self.rdy}>"
@@ -200,13 +211,10 @@ class Connection:
         loop = gevent.get_hub().loop
         transport = self._transport = handshake.transport
         self._write_buffer = WriteBuffer(transport, loop, self._write_failed)
-        options = self.options
-        self._liveness = Liveness(
-            loop, transport, self._write_buffer, options, lambda: self.last_received_at, self.end, self._look
-        )
+        self._seconds = loop.timer(_EVERY, _EVERY)
         self._reader = InnerGreenlet.spawn(self._read)  # first: whatever happens from now on, it ends the connection
         self._enter(Life.OPEN)
-        self._liveness.start()
+        self._seconds.start(self._look)
         owner.register(self, Connection.let_go)
         self._take_in(handshake.early)
         return self.negotiated
@@ -225,7 +233,7 @@ class Connection:
 
     def end(self, why: BaseException | str | None, doing: str = "") -> None:
         """Have the reader end the connection. Never switches."""
-        error = None if why is None else lost_by(self.address, why, doing)
+        error = None if why is None else _lost_by(self.address, why, doing)
         if self._enter(Life.ENDING):
             self.error = error
             if self._reader is None:
@@ -235,10 +243,22 @@ class Connection:
                 self._transport.shut()
 
     def _look(self) -> None:
-        """Once a second: end it, if its reader was killed before it began, or interrupted at its end. Never
-        switches."""
+        """Once a second, in the hub: end it if nsqd is dead, or if its reader was killed before it began, or
+        interrupted at its end. Never switches.
+
+        Time in which the hub was blocked must not count against nsqd, so each suspicion is verified on the socket:
+        whether it accepts output, whether it has input.
+        """
         if self._reader.dead:
             self._end_now()
+            return
+        self._write_buffer.flush()
+        now = time.monotonic()
+        stalled_since, silent = self._write_buffer.stalled_since, now - self.last_received_at
+        if stalled_since is not None and now - stalled_since > self.options.write_timeout:
+            self.end(f"it accepted no bytes for {now - stalled_since:.1f} s")
+        elif silent > _SILENT_INTERVALS * self.options.heartbeat_interval and not self._transport.has_input():
+            self.end(f"nothing received for {silent:.1f} s, not even heartbeats")
 
     def let_go(self, loop_lives: bool) -> None:
         """Close the descriptor and nothing else, in a forked child or after the end of its thread. Never switches.
@@ -248,7 +268,7 @@ class Connection:
         if not self._enter(Life.LET_GO):
             return
         self.error = ConnectionLost(self.address, "it belongs to the parent process, or its thread has ended")
-        for watching in (self._write_buffer, self._liveness) if loop_lives else ():
+        for watching in (self._write_buffer, self._seconds) if loop_lives else ():
             watching.close()
         self._transport.abandon(loop_lives)
 
@@ -260,12 +280,12 @@ class Connection:
         self._transport.close()
         failure = self.error or ConnectionLost(self.address, "it was closed")
         for reply in self._session.abandon():
-            reply.failed(not_answered(self.address, failure, reply.end <= self._write_buffer.sent_count))
+            reply.failed(_not_answered(self.address, failure, reply.end <= self._write_buffer.sent_count))
         try:
             self._on_close(self, self.error)
         except Exception as exc:
             log_soon(logger.error, "connection to %s: on_close raised", self.address, exc_info=exc)
-        self._liveness.close()  # last: it calls this again if a signal handler has interrupted this
+        self._seconds.close()  # last: it calls this again if this was interrupted
         self._enter(Life.CLOSED)
 
     # -- input --------------------------------------------------------------------------------------
@@ -296,7 +316,7 @@ class Connection:
                 self.refusal = event.error
                 is_renewable = callable(self.options.auth_secret)
                 age = time.monotonic() - self._asked_auth_at if is_renewable else 0.0
-                event.token.failed(refused(self.address, event.error, age))
+                event.token.failed(_refused(self.address, event.error, age))
             elif isinstance(event, CommandFailed):
                 self._on_error(self, event.error)
             elif isinstance(event, Authorized):
@@ -317,7 +337,7 @@ class Connection:
 
         For a thread that did not run its hub for long: ``alive`` is False afterwards if nsqd closed the connection.
         """
-        while self._take_in():
+        while self.alive and (self._take_in() or self._transport.has_input()):
             pass
 
     def _take_in(self, events: list[Event[PendingReply]] | None = None) -> bool:
@@ -491,3 +511,51 @@ class Connection:
     def unanswered_count(self) -> int:
         """The number of publishes that nsqd has not answered."""
         return len(self.unanswered)
+
+
+# -- what failures mean ---------------------------------------------------------------------------------
+
+
+def _lost_by(address: str, why: BaseException | str, doing: str = "") -> ConnectionLost:
+    """The reason for a connection's end after this exception, or this reason; a bug is logged. Never switches."""
+    if isinstance(why, str):
+        return ConnectionLost(address, why)
+    if isinstance(why, OSError | ProtocolError | NsqdError | NegotiationFailed):
+        reason = doing + reason_of(why)
+    else:
+        text = "connection to %s: interrupted by a signal handler, or by a bug in gnsq_like or in a callback"
+        log_soon(logger.error, text, address, exc_info=(type(why), why, why.__traceback__))
+        reason = f"interrupted by {why!r}"
+    lost = ConnectionLost(address, reason)
+    # Without its frames, which would keep the connection as long as a log keeps the error.
+    lost.__cause__ = why.with_traceback(None)
+    return lost
+
+
+def _refused(address: str, error: NsqdError, permissions_age: float) -> NSQError:
+    """The error of a publish that nsqd answered with this error.
+
+    :param permissions_age: seconds since AUTH, if a new connection may have other permissions; otherwise 0
+    """
+    verdict = error.publish_verdict
+    if verdict == "unknown":
+        return OutcomeUnknown(address, str(error))
+    # The permissions may have expired: a new connection with a fresh secret may be allowed the same.
+    if verdict == "not taken" or (error.code == "E_UNAUTHORIZED" and permissions_age >= _LEAST_TTL):
+        return _not_executed(address, error)
+    return PublishRefused(error, address)
+
+
+def _not_answered(address: str, failure: NSQError, is_written: bool) -> NSQError:
+    """The error of a publish that nsqd had not answered when the connection ended.
+
+    :param is_written: whether all of it was written
+    """
+    # nsqd executes nothing after a fatal error, and no incomplete command.
+    if isinstance(failure.__cause__, NsqdError) or not is_written:
+        return _not_executed(address, failure)
+    return OutcomeUnknown(address, str(failure))
+
+
+def _not_executed(address: str, why: NSQError) -> NotSent:
+    return NotSent(f"nsqd at {address} did not execute it: {why}")

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import gevent
 
 from gnsq_like.addresses import Address
 from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NsqdError, ProtocolError, TLSError, reason_of
@@ -26,6 +28,7 @@ from gnsq_like.options import (
 )
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.runtime.timer import LEAST_TIMEOUT
 from gnsq_like.transport.dial import dial
 from gnsq_like.transport.layered import CodecStack, LayeredTransport
 from gnsq_like.transport.tcp import TcpTransport
@@ -69,20 +72,15 @@ def shake_hands(address: Address, options: ConnectionOptions, deadline: float) -
             handshake.run()
             return handshake, options
         except OSError as exc:
-            handshake.transport.close()
             timed_out = f"no answer to {handshake.step} in time"
             reason = timed_out if isinstance(exc, TimeoutError) else reason_of(exc)
             raise ConnectionFailed(str(address), reason) from exc
         except (NsqdError, ProtocolError, NegotiationFailed) as exc:
-            handshake.transport.close()
             less = _without_refused_default(exc, given, options)
             if less is None:
                 raise ConnectionFailed(str(address), str(exc)) from exc
             log_soon(logger.info, "%s: %s; connecting again with %s", address, exc, less)
             options = replace(options, **less)
-        except BaseException:
-            handshake.transport.close()
-            raise
 
 
 def _without_refused_default(
@@ -120,14 +118,13 @@ class Handshake:
         deadline: float,
     ) -> None:
         self._address = address
-        self._tcp = tcp
         self.session = session
         self._options = options
         self._deadline = deadline
         #: TLS and codec, from the first upgrade on.
         self._layers: CodecStack | None = None
         #: To read from and write to: the socket, or the layers over it.
-        self.transport: TcpTransport | LayeredTransport = tcp
+        self.transport: TcpTransport = tcp
         #: The current step, for an error's text.
         self.step = "IDENTIFY"
         #: nsqd's reply to IDENTIFY.
@@ -142,17 +139,20 @@ class Handshake:
         self.early: list[Event[PendingReply]] = []
 
     def run(self) -> None:
-        """Negotiate. May switch.
+        """Negotiate; if that fails, close the connection. May switch.
 
         :raises OSError: if the socket fails; TimeoutError after the deadline
         :raises NsqdError, ProtocolError, NegotiationFailed: if nsqd, TLS or the options prevent the connection
         """
-        started = time.monotonic()
-        self._write(self.session.start())
-        data = self._receive()
-        self.round_trip = self.last_received_at - started
-        while not self._take(data):
+        with ExitStack() as failed:
+            failed.callback(lambda: self.transport.close())
+            started = time.monotonic()
+            self._write(self.session.start())
             data = self._receive()
+            self.round_trip = self.last_received_at - started
+            while not self._take(data):
+                data = self._receive()
+            failed.pop_all()
 
     def _take(self, data: bytes) -> bool:
         """Process input; returns whether the negotiation is complete."""
@@ -238,7 +238,7 @@ class Handshake:
     def _layered(self) -> CodecStack:
         if self._layers is None:
             self._layers = CodecStack()
-            self.transport = LayeredTransport(self._tcp, self._layers)
+            self.transport = LayeredTransport(self.transport, self._layers)
         return self._layers
 
     # -- AUTH ---------------------------------------------------------------------------------------
@@ -280,7 +280,9 @@ class Handshake:
         left = self._deadline - time.monotonic()
         if left <= 0:  # for a peer that never stops sending
             raise TimeoutError
-        data = self.transport.receive(left)
+        with gevent.Timeout(max(left, LEAST_TIMEOUT), TimeoutError):
+            while (data := self.transport.receive_now()) is None:
+                self.transport.wait()
         if not data:
             raise OSError(f"nsqd closed the connection at {self.step}")
         self.last_received_at = time.monotonic()

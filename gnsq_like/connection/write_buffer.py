@@ -15,25 +15,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from gnsq_like.errors import ProtocolError
 from gnsq_like.runtime.timer import Soon
+from gnsq_like.transport.tcp import TcpTransport
 
 #: Bytes joined into one write; beyond that, joining costs more than a second write.
 _JOIN_BYTES = 1024 * 1024
 #: libev's and libuv's event mask for "writable".
 _WRITABLE = 2
-
-
-class SendsNow(Protocol):
-    """The part of a transport that the write buffer needs."""
-
-    #: Bytes that ``send_now`` accepted and the kernel did not; while there are any, it is called again.
-    @property
-    def unsent(self) -> int: ...
-    def fileno(self) -> int: ...
-    def send_now(self, data: bytes | memoryview) -> int: ...
 
 
 class WriteBuffer:
@@ -43,7 +34,7 @@ class WriteBuffer:
     :param on_broken: called once with the error that ended writing; must not switch
     """
 
-    def __init__(self, transport: SendsNow, loop: Any, on_broken: Callable[[BaseException], None]) -> None:
+    def __init__(self, transport: TcpTransport, loop: Any, on_broken: Callable[[BaseException], None]) -> None:
         self._transport = transport
         self._loop = loop
         self._on_broken = on_broken

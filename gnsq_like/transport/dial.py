@@ -4,6 +4,7 @@ eyeballs"), so an address that swallows packets costs a quarter of a second."""
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import gevent
@@ -74,19 +75,16 @@ class _Attempt:
 
     def make(self) -> Any:
         """The connected socket; None if it failed. May switch."""
-        sock = None
         try:
-            sock = socket.socket(self._family, socket.SOCK_STREAM)
-            sock.settimeout(max(self._deadline - time.monotonic(), LEAST_TIMEOUT))
-            sock.connect(self._target)
-            sock.settimeout(None)
-            if self._family != socket.AF_UNIX:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except BaseException as exc:
-            if sock is not None:
-                sock.close()
-            if not isinstance(exc, _FAILURES):
-                raise
+            with ExitStack() as failed:
+                sock = failed.enter_context(socket.socket(self._family, socket.SOCK_STREAM))
+                sock.settimeout(max(self._deadline - time.monotonic(), LEAST_TIMEOUT))
+                sock.connect(self._target)
+                sock.settimeout(None)
+                if self._family != socket.AF_UNIX:
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                failed.pop_all()
+        except _FAILURES as exc:
             self.failure = exc
             return None
         return sock

@@ -1,4 +1,4 @@
-"""A stream socket with TLS, a codec, or both on top (docs/internals 1.3); same interface as ``TcpTransport``.
+"""A ``TcpTransport`` with TLS, a codec, or both on top (docs/internals 1.3).
 
 ``CodecStack`` is these layers, bytes to bytes: TLS, then a codec. Decoded data is returned in pieces of 256 KiB at
 most; while :attr:`CodecStack.pending`, take the next piece before receiving more, so that a small input that expands to
@@ -9,13 +9,11 @@ it counts as sent, since the peer may see any part of it. Encoded bytes that the
 ``unsent``, and no further data is accepted until they are written; so the caller calls again while there are any, even
 without new data.
 
-Rules for editors: only ``receive`` may switch, and never between reading the socket and decoding the bytes read,
-because another greenlet may call ``receive_now`` meanwhile.
+Rules for editors: only ``wait`` may switch.
 """
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import gevent
@@ -88,82 +86,47 @@ class CodecStack:
 _NOTHING = memoryview(b"")
 
 
-class LayeredTransport:
-    """A connected socket whose bytes are encoded and decoded."""
+class LayeredTransport(TcpTransport):
+    """A connected socket whose bytes are encoded and decoded; takes that of ``tcp``."""
 
     def __init__(self, tcp: TcpTransport, layers: CodecStack) -> None:
-        self._tcp = tcp
+        super().__init__(tcp.hand_over())
         self.layers = layers
         #: Encoded bytes that the kernel has not accepted yet.
         self._wire = _NOTHING
 
-    @property
-    def unsent(self) -> int:
-        """Encoded bytes that the kernel has not accepted yet."""
-        return len(self._wire)
-
-    def fileno(self) -> int:
-        """As ``TcpTransport.fileno``."""
-        return self._tcp.fileno()
-
     def wait(self) -> None:
         """As ``TcpTransport.wait``; with bytes read and not decoded yet, only until the hub has polled its sockets."""
         if not self.layers.pending:
-            self._tcp.wait()
+            super().wait()
             return
         with gevent.get_hub().loop.timer(0.0) as timer:
             timer.start(gevent.getcurrent().switch)
-            self._tcp.wait()
+            super().wait()
 
     def shut(self) -> None:
         """As ``TcpTransport.shut``, after TLS's close_notify if the kernel accepts it at once. Never switches."""
         try:
             last = self.layers.close()
             if last and not self._wire:
-                self._tcp.send_now(last)
+                super().send_now(last)
         except OSError:
             pass  # the peer is already gone
-        self._tcp.shut()
-
-    def receive(self, timeout: float) -> bytes:
-        """As ``TcpTransport.receive``, decoded. May switch.
-
-        :raises ProtocolError: for invalid input
-        """
-        deadline = time.monotonic() + timeout
-        while True:
-            raw = b""
-            if not self.layers.pending:
-                left = deadline - time.monotonic()
-                if left <= 0:  # for a peer whose bytes decode to nothing
-                    raise TimeoutError
-                raw = self._tcp.receive(left)
-                if not raw:
-                    return b""
-            try:
-                data = self.layers.decode(raw)
-            except EOFError:
-                return b""
-            if data:
-                return data
+        super().shut()
 
     def receive_now(self) -> bytes | None:
-        """As ``TcpTransport.receive_now``, decoded. Never switches.
+        """As ``TcpTransport.receive_now``, decoded; None also if what has arrived is no whole piece. Never switches.
 
         :raises ProtocolError: for invalid input
         """
-        while True:
-            raw: bytes | None = b""
-            if not self.layers.pending:
-                raw = self._tcp.receive_now()
-                if not raw:
-                    return raw
-            try:
-                data = self.layers.decode(raw or b"")
-            except EOFError:
-                return b""
-            if data:
-                return data
+        pending = self.layers.pending
+        raw = b"" if pending else super().receive_now()
+        if raw is None or not (raw or pending):
+            return raw
+        try:
+            return self.layers.decode(raw) or None
+        except EOFError:
+            return b""
 
     def send_now(self, data: bytes | memoryview) -> int:
         """Accept all of ``data`` or, while bytes are ``unsent``, none; returns the number of bytes. Never switches.
@@ -181,18 +144,10 @@ class LayeredTransport:
         return len(data)
 
     def _push(self) -> None:
-        left = self._wire[self._tcp.send_now(self._wire) :]
+        left = self._wire[super().send_now(self._wire) :]
         self._wire = left if left else _NOTHING  # an empty slice would keep the whole buffer alive
+        self.unsent = len(left)
 
     def has_input(self) -> bool:
         """As ``TcpTransport.has_input``, also true for bytes read and not yet decoded. Never switches."""
-        return self.layers.pending or self._tcp.has_input()
-
-    def abandon(self, loop_lives: bool = True) -> None:
-        """As ``TcpTransport.abandon``: no close_notify, which would end the parent's connection. Never switches."""
-        self._tcp.abandon(loop_lives)
-
-    def close(self) -> None:
-        """As :meth:`shut`, and close the socket; twice is fine."""
-        self.shut()
-        self._tcp.close()
+        return self.layers.pending or super().has_input()

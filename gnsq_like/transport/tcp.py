@@ -9,8 +9,6 @@ from typing import Any
 import gevent
 from gevent import socket
 
-from gnsq_like.runtime.timer import LEAST_TIMEOUT
-
 #: Bytes per read. Larger reads cost more (a fresh allocation each) than they save.
 READ_BYTES = 64 * 1024
 #: libev's and libuv's event mask for "readable".
@@ -20,7 +18,7 @@ _READABLE = 1
 class TcpTransport:
     """A connected stream socket; made by :func:`~gnsq_like.transport.dial.dial`."""
 
-    #: Bytes that ``send_now`` accepted and the kernel did not; always 0 here.
+    #: Bytes that ``send_now`` accepted and the kernel did not: while there are any, it is called again. Always 0 here.
     unsent = 0
 
     def __init__(self, sock: Any) -> None:
@@ -35,6 +33,11 @@ class TcpTransport:
     def fileno(self) -> int:
         """The socket's descriptor, for a watcher of the hub's loop."""
         return int(self._sock.fileno())
+
+    def hand_over(self) -> Any:
+        """The socket, for another transport; this one is not used any more. Never switches."""
+        self._drop_watcher()
+        return self._sock
 
     def wait(self) -> None:
         """Wait for input, or for the end of the stream; one greenlet at a time. May switch. Next: :meth:`receive_now`.
@@ -57,17 +60,6 @@ class TcpTransport:
             # Closing alone would not end it before a child that was forked a moment ago has closed its copy.
             with suppress(OSError):  # it has ended, or was closed before
                 self._sock.shutdown(socket.SHUT_RDWR)
-
-    def receive(self, timeout: float) -> bytes:
-        """Wait for bytes, before :meth:`wait`; empty at the end of the stream. May switch.
-
-        :raises OSError: if the socket fails; TimeoutError after ``timeout`` seconds without a byte
-        """
-        self._sock.settimeout(max(timeout, LEAST_TIMEOUT))
-        try:
-            return self._sock.recv(READ_BYTES)
-        finally:
-            self._sock.settimeout(None)
 
     def receive_now(self) -> bytes | None:
         """Read without waiting; empty at the end of the stream, None if nothing has arrived. Never switches.

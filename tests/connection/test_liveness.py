@@ -6,15 +6,9 @@ import socket as plain
 import threading
 import time
 
-import gevent
-from gevent import socket
-
 from gnsq_like.connection.connection import Connection
-from gnsq_like.connection.liveness import Liveness
-from gnsq_like.connection.write_buffer import WriteBuffer
 from gnsq_like.errors import NotSent
 from gnsq_like.options import ConnectionOptions
-from gnsq_like.transport.tcp import TcpTransport
 from gnsq_like.wire import commands
 from tests.simulation import Cluster, simulated
 from tests.support.connected import PeerInAThread, Sink, Watcher, confirmed, connect
@@ -89,38 +83,15 @@ def test_a_hub_that_was_blocked_does_not_count_against_the_peer() -> None:
         stop.set()
 
 
-def test_what_lies_in_the_socket_unread_is_a_sign_of_life() -> None:
-    ours, theirs = socket.socketpair()
-    transport = TcpTransport(ours)
-    broken: list[BaseException] = []
-    write_buffer = WriteBuffer(transport, gevent.get_hub().loop, broken.append)
-    silent_since = time.monotonic() - 3600
-    looks: list[float] = []
-    reasons: list[str] = []
-
-    def last_received_at() -> float:
-        looks.append(silent_since)
-        return silent_since
-
-    theirs.send(HEARTBEAT)
-    liveness = Liveness(
-        gevent.get_hub().loop,
-        transport,
-        write_buffer,
-        ConnectionOptions(heartbeat_interval=30, write_timeout=5),
-        last_received_at,
-        reasons.append,
-        int,
-    )
-    liveness.start()
-    wait_for(lambda: len(looks) == 2)
-    assert reasons == []
-    transport.receive_now()
-    wait_for(lambda: reasons)
-    assert "nothing received for 360" in reasons[0]
-    liveness.close()
-    liveness.close()
-    assert broken == []
-    write_buffer.close()
-    transport.close()
-    theirs.close()
+def test_what_lies_in_the_socket_unread_is_a_sign_of_life(nsqd: ScriptedNsqd, watcher: Watcher) -> None:
+    connection, peer = connect(nsqd, watcher, heartbeat_interval=30)
+    peer.send(HEARTBEAT)  # the hub does not run until this connection has been looked at
+    connection.last_received_at = time.monotonic() - 3600
+    connection._look()
+    assert connection.alive
+    connection.last_received_at = time.monotonic()
+    wait_for(lambda: not connection._transport.has_input())
+    connection.last_received_at = time.monotonic() - 3600
+    connection._look()
+    assert watcher.ended.wait(PATIENCE)
+    assert "nothing received for 360" in str(watcher.ends[0])

@@ -15,19 +15,15 @@ from gnsq_like.transport.tcp import TcpTransport
 from tests.support.daemons import wait_for
 
 
-class Pipe:
+class Pipe(TcpTransport):
     """A transport that takes as many bytes at each write as it is told to, and is writable at all times."""
 
-    unsent = 0
-
     def __init__(self, takes: Iterable[int] = ()) -> None:
-        self._readable, self._writable = socket.socketpair()
+        self._readable, writable = socket.socketpair()
+        super().__init__(writable)
         self.takes = list(takes)
         self.writes: list[bytes] = []
         self.failure: BaseException | None = None
-
-    def fileno(self) -> int:
-        return int(self._writable.fileno())
 
     def send_now(self, data: bytes | memoryview) -> int:
         if self.failure is not None:
@@ -39,7 +35,7 @@ class Pipe:
 
     def close(self) -> None:
         self._readable.close()
-        self._writable.close()
+        super().close()
 
 
 def buffer_on(pipe: Pipe, broken: list[BaseException] | None = None) -> WriteBuffer:

@@ -392,7 +392,7 @@ with Producer(sys.argv[1]) as producer:
     producer.publish("t", b"x", timeout=60)
     pool = producer._pool
     [connection] = [each.connection for each in pool.discovery.destinations]
-    timers = [pool.control._seconds, connection._liveness._timer]
+    timers = [pool.control._seconds, connection._seconds]
     sock = connection._transport._sock
     assert [timer.active for timer in timers] == [True, True]
 

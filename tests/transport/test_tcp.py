@@ -41,16 +41,6 @@ def test_what_there_is_to_read_is_known_without_waiting(pair: Pair) -> None:
     assert transport.receive_now() == b""
 
 
-def test_a_wait_for_bytes_ends_with_its_timeout(pair: Pair) -> None:
-    transport, theirs = pair
-    with pytest.raises(TimeoutError):
-        transport.receive(0.01)
-    reader = gevent.spawn(transport.receive, PATIENCE)
-    gevent.sleep(0)
-    theirs.send(b"x")
-    assert reader.get(timeout=PATIENCE) == b"x"
-
-
 def test_a_greenlet_that_waits_is_woken_as_long_as_input_is_left_and_at_the_end(pair: Pair) -> None:
     transport, theirs = pair
     received: list[bytes | None] = []
