@@ -100,8 +100,8 @@ class HubHandle:
         self._pid = os.getpid()
         self._life = weakref.ref(_here.life, self._note_thread_end)
         owner.register(self, HubHandle.forked)
-        #: Functions that :meth:`end` calls at last; they may switch.
-        self.before_end: list[Callable[[], object]] = []
+        #: Its ThreadPool, if there is one; see ``thread_pool.hub_threads``.
+        self.threads: Any = None
         #: The waits of callers of :meth:`wait` in other threads.
         self._outside: set[PendingReply] = set()
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
@@ -216,8 +216,8 @@ class HubHandle:
         self.make_calls()
         while self._unfinished:
             self._unfinished.pop().settle(NotRunning(_ENDED))
-        for end in self.before_end:
-            end()
+        if self.threads is not None:
+            self.threads.close()
 
     def wait(self, reply: PendingReply, timeout: float | None = None) -> bool:
         """Wait in any thread for a reply that this thread settles; whether it has. May switch, or block.

@@ -1,7 +1,7 @@
 """Calls in native threads, for handlers with ``spawn="thread"`` and for other blocking code.
 
-A greenlet hands its call to a thread and waits. The threads belong to a Reader, or to HTTP requests: the hub's own pool
-has ten, which DNS needs.
+A greenlet hands its call to a thread and waits. The threads belong to a Reader, or to a hub (:func:`hub_threads`):
+gevent's own pool of a hub has ten, which serve everything else.
 
 A thread cannot be killed. When the waiting greenlet is killed, the thread continues; its result is dropped, and its
 place is free again when it ends.
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import copy_context
-from functools import partial
 from typing import Any, TypeVar
 
 import gevent
@@ -28,14 +27,11 @@ _R = TypeVar("_R")
 
 #: In effect no limit, but one that gevent's pool can represent.
 _MOST_THREADS = 2**20
-#: Threads per hub for calls that block on sockets.
-BLOCKING_THREADS = 32
+#: Threads of a hub for calls that block: HTTP requests where sockets are not patched, and lookups of names.
+BLOCKING_THREADS = 64
 #: Seconds after which one of them ends when idle: short, because its hub may have ended, and not a round number, so
 #: that calls at regular intervals do not meet threads that are just ending.
 _BLOCKING_IDLE = 1.7
-
-#: Each OS thread's pool for these calls, with the HubHandle it belongs to. Native even if threading is patched.
-_blocking: Any = native.local()
 
 
 class _Raised:
@@ -63,6 +59,11 @@ def _result(outcome: _R | _Raised) -> _R:
         del outcome  # breaks the reference cycle of traceback and frame
 
 
+def result_of(running: Any) -> Any:
+    """What the function returns that ``ThreadPool.begin`` began; raises what it raises. May switch."""
+    return _result(running.get())
+
+
 class ThreadPool:
     """Calls functions in threads, at most ``width`` at once. Belongs to the hub in which it is made.
 
@@ -75,6 +76,8 @@ class ThreadPool:
         idle = -1 if idle_timeout is None else idle_timeout
         self._owner = native.thread_id()
         self._pool = threadpool.ThreadPool(min(width, _MOST_THREADS), idle_task_timeout=idle)
+        #: Of calls that several greenlets wait for: what :meth:`begin` returned, by a key of theirs.
+        self.shared: dict[object, Any] = {}
 
     @property
     def width(self) -> int:
@@ -95,11 +98,12 @@ class ThreadPool:
         """
         if native.thread_id() != self._owner:
             return function(argument)
-        return _result(self._pool.spawn(copy_context().run, _attempt, function, argument).get())
+        result: _R = result_of(self.begin(copy_context().run, function, argument))
+        return result
 
-    def begin(self, function: Callable[[], object]) -> Any:
-        """Begin ``function()`` in a thread; an AsyncResult. The function must not raise."""
-        return self._pool.spawn(function)
+    def begin(self, function: Callable[..., object], *arguments: object) -> Any:
+        """Begin ``function(*arguments)`` in a thread; an AsyncResult, for :func:`result_of`. Never switches."""
+        return self._pool.spawn(_attempt, function, *arguments)
 
     def close(self, timeout: float = 1.0) -> int:
         """End idle threads now, the others when their calls end. May switch.
@@ -134,11 +138,8 @@ def call_blocking(job: Callable[[], _R], timeout: float, ended: Callable[[], obj
     :raises TimeoutError: it took longer
     :raises RuntimeError: no thread can be started
     """
-    attempt = partial(_attempt, job)
-    if not monkey.is_module_patched("socket") and get_hub_if_exists() is None:
-        outcome = _in_native_thread(attempt, timeout, ended)
-    else:
-        outcome = _beside_the_caller(attempt, timeout, ended)
+    has_hub = monkey.is_module_patched("socket") or get_hub_if_exists() is not None
+    outcome = (_beside_the_caller if has_hub else _in_native_thread)(job, timeout, ended)
     if isinstance(outcome, _Raised) and isinstance(outcome.exception, gevent.Timeout):
         raise _late(timeout)  # the job's own: the caller's is raised in the caller
     try:
@@ -151,29 +152,29 @@ def _late(timeout: float) -> TimeoutError:
     return TimeoutError(f"not done within {timeout:g} s")
 
 
-def _beside_the_caller(attempt: Callable[[], _R], timeout: float, ended: Callable[[], object]) -> _R:
-    def bounded() -> _R:
+def _beside_the_caller(job: Callable[[], _R], timeout: float, ended: Callable[[], object]) -> _R | _Raised:
+    def bounded() -> _R | _Raised:
         with gevent.Timeout(timeout):
-            return attempt()
+            return _attempt(job)
 
     with ExitStack() as not_begun:
         not_begun.callback(ended)
-        running = gevent.spawn(bounded) if monkey.is_module_patched("socket") else _blocking_pool().begin(attempt)
+        running = gevent.spawn(bounded) if monkey.is_module_patched("socket") else hub_threads().begin(job)
         not_begun.pop_all()
     running.rawlink(lambda _: ended())
     if not gevent.wait([running], timeout):
         raise _late(timeout)
-    outcome: _R = running.get()
+    outcome: _R | _Raised = running.get()
     return outcome
 
 
-def _in_native_thread(attempt: Callable[[], _R], timeout: float, ended: Callable[[], object]) -> _R:
-    outcome: list[_R] = []
+def _in_native_thread(job: Callable[[], _R], timeout: float, ended: Callable[[], object]) -> _R | _Raised:
+    outcome: list[_R | _Raised] = []
     running = native.allocate_lock()
     running.acquire()
 
     def run(_: object) -> None:
-        outcome.append(attempt())
+        outcome.append(_attempt(job))
         ended()
         running.release()
 
@@ -186,10 +187,10 @@ def _in_native_thread(attempt: Callable[[], _R], timeout: float, ended: Callable
     return outcome[0]
 
 
-def _blocking_pool() -> ThreadPool:
+def hub_threads() -> ThreadPool:
+    """The threads of this thread's hub; they end with it."""
     handle = handle_here()  # another one in a forked child, which has none of its parent's threads
-    if getattr(_blocking, "handle", None) is not handle:
-        _blocking.handle, _blocking.pool = handle, ThreadPool(BLOCKING_THREADS, idle_timeout=_BLOCKING_IDLE)
-        handle.before_end.append(_blocking.pool.close)
-    pool: ThreadPool = _blocking.pool
-    return pool
+    if handle.threads is None:
+        handle.threads = ThreadPool(BLOCKING_THREADS, idle_timeout=_BLOCKING_IDLE)
+    threads: ThreadPool = handle.threads
+    return threads

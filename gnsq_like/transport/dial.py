@@ -1,28 +1,39 @@
 """Connects to an address. A name may have several: each gets a head start over the next one (RFC 8305, "happy
-eyeballs"), so an address that swallows packets costs a quarter of a second."""
+eyeballs"), so an address that swallows packets costs a quarter of a second.
+
+Names are looked up in the hub's threads (``hub_threads``). gevent's resolver shares ten threads with all other work
+that a hub does in threads: ten names whose servers do not answer would stop every other lookup. Simultaneous lookups of
+the same host and port share one. A lookup has a timeout, and one that finds too many others fails at once. A resolver
+that the application has chosen (``GEVENT_RESOLVER``) is used directly.
+"""
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - getaddrinfo imports it; in a child forked meanwhile, the import would never end
 import time
 from contextlib import ExitStack
 from typing import Any
 
 import gevent
-from gevent import socket
+from gevent import monkey, socket
 from gevent.event import Event
 
 from gnsq_like.addresses import Address, join_host_port
 from gnsq_like.errors import ConnectionFailed, reason_of
 from gnsq_like.runtime.timer import LEAST_TIMEOUT
-from gnsq_like.transport.resolve import resolve
 from gnsq_like.transport.tcp import TcpTransport
 
 #: Seconds after which the next address is tried beside those that have not answered; RFC 8305's.
 HEAD_START = 0.25
 
+#: Names that a hub looks up at once: half of its threads.
+MOST_LOOKUPS = 32
+
 #: Errors of a dial. UnicodeError: a name that DNS cannot encode, such as "foo..bar" or one with a label over 63
 #: characters. RuntimeError: the resolver's thread cannot be started, as at the interpreter's exit.
 _FAILURES = (OSError, UnicodeError, RuntimeError)
+
+_getaddrinfo = monkey.get_original("socket", "getaddrinfo")
 
 
 def dial(address: Address, timeout: float) -> TcpTransport:
@@ -51,11 +62,38 @@ def dial(address: Address, timeout: float) -> TcpTransport:
 
 def _resolve(address: Address, timeout: float) -> Any:
     try:
-        return resolve(address.host, address.port, timeout)
+        return _addresses(address.host, address.port, timeout)
     except TimeoutError as exc:
         raise ConnectionFailed(str(address), f"its name was not resolved: {exc}") from exc
     except _FAILURES as exc:
         raise ConnectionFailed(str(address), f"its name cannot be resolved: {_reason(exc)}") from exc
+
+
+def _addresses(host: str, port: int, timeout: float) -> Any:
+    try:
+        # A numeric address needs no resolver.
+        return _getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
+    except OSError:
+        pass
+    from gevent.resolver.thread import Resolver  # here: numeric addresses need no threads
+
+    from gnsq_like.runtime.thread_pool import hub_threads, result_of
+
+    late = TimeoutError(f"not within {timeout:g} s")
+    if not isinstance(gevent.get_hub().resolver, Resolver):
+        with gevent.Timeout(timeout, late):
+            return socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+    threads, name = hub_threads(), (host, port)
+    lookups = threads.shared
+    if name not in lookups:
+        if len(lookups) >= MOST_LOOKUPS:
+            raise TimeoutError(f"{MOST_LOOKUPS} other lookups have had no answer yet; is the DNS server down?")
+        lookups[name] = threads.begin(_getaddrinfo, host, port, 0, socket.SOCK_STREAM)
+        lookups[name].rawlink(lambda _: lookups.pop(name))
+    running = lookups[name]
+    if not gevent.wait([running], timeout):
+        raise late
+    return result_of(running)
 
 
 class _Attempt:

@@ -13,7 +13,7 @@ import pytest
 from gnsq_like.errors import NO_DESCRIPTORS, NotRunning, NSQError
 from gnsq_like.runtime.hub_thread import HubThread
 from gnsq_like.runtime.native import thread_id
-from gnsq_like.runtime.thread_pool import _blocking, call_blocking
+from gnsq_like.runtime.thread_pool import call_blocking, hub_threads
 from tests.support.daemons import wait_for
 from tests.support.processes import no_descriptors
 
@@ -111,7 +111,7 @@ def test_it_goes_on_after_what_a_greenlet_raises_into_it(thread: HubThread, capl
 def test_its_end_ends_its_threads_for_blocking_calls(thread: HubThread) -> None:
     def block() -> Any:
         call_blocking(lambda: None, 60.0)
-        return _blocking.pool._pool
+        return hub_threads()._pool
 
     pool = thread.start().run(block)
     assert pool.size == 1
