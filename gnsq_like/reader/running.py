@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,10 +30,9 @@ from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.flow_control import FlowControl, Steering
 from gnsq_like.reader.handlers import Handler, Handlers
 from gnsq_like.reader.message import Message
-from gnsq_like.reader.missing import MissingTopics
 from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
-from gnsq_like.reader.topics import ReaderCounts, Topics
+from gnsq_like.reader.topics import MissingTopics, ReaderCounts, Topics
 from gnsq_like.runtime import native, owner
 from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.dispatcher import HookRunner, flush_log, log_soon
@@ -532,18 +532,18 @@ class Running:
                     give_back()
 
         def give_back() -> None:
+            nonlocal interrupted
+            interrupted = True
             gevent.killall(taking, block=False)
             for message in taken:
                 if message is not None:
                     message.requeue(0, backoff=False)
             taken.clear()
 
-        try:
+        with ExitStack() as waiting:
+            waiting.callback(self.hub_handle.call, give_back)
             self.hub_handle.run(take)
-        except BaseException:
-            interrupted = True
-            self.hub_handle.call(give_back)
-            raise
+            waiting.pop_all()
         return taken[0]
 
     # -- hooks and statistics -----------------------------------------------------------------------

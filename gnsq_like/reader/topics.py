@@ -1,21 +1,29 @@
-"""The topics of a Reader: the argument ``topic``, and the backoff and counts of each topic."""
+"""The topics of a Reader: the argument ``topic``, those that no nsqd has, and the backoff and counts of each."""
 
 from __future__ import annotations
 
+import difflib
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
-from gnsq_like.errors import InvalidOption
+import gevent
+
+from gnsq_like.errors import HTTPError, InvalidOption
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Backoff, Mode, Strategy, exponential, full_jitter, guarded
 from gnsq_like.policy.charge import FOREVER
 from gnsq_like.reader.message import Outcome
+from gnsq_like.runtime import native
 from gnsq_like.runtime.dispatcher import log_soon
-from gnsq_like.runtime.native import draw
 from gnsq_like.wire.names import encode_topic
+
+if TYPE_CHECKING:
+    from gnsq_like.http.nsqlookupd import LookupdClient
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +31,9 @@ OnBackoff = Callable[[str, int, float], object]
 
 #: Topics of a Reader that its log lines name.
 _NAMED = 4
+#: Seconds after the first round of discovery in which a publisher may still create the topic.
+_PATIENCE = 10.0
+_MOST_NEAREST = 3
 
 #: The result of a backoff test by outcome; other outcomes do not count.
 _VERDICTS = {
@@ -71,6 +82,65 @@ class Topics:
         """Their text for the log: of many, the first ones."""
         left = len(self.names) - _NAMED
         return self.text if left <= 0 else f"{','.join(self.names[:_NAMED])} and {left} more"
+
+
+class MissingTopics:
+    """The topics of a Reader that no nsqd has, for the log and for ``Reader.stats``.
+
+    A Reader of a misspelt topic would wait without an error.
+
+    :param name: the Reader's, for the log
+    :param clients: of the nsqlookupds
+    """
+
+    def __init__(
+        self, name: str, topics: Topics, clients: list[LookupdClient], clock: Callable[[], float] = native.monotonic
+    ) -> None:
+        self._name = name
+        self._pattern = topics.pattern
+        self._wanted = topics.names if topics.pattern is None else (topics.text,)
+        self._clients = clients
+        self._clock = clock
+        #: Those that the last complete round has not found.
+        self.names: list[str] = []
+        #: When to log what is missing: once, some time after the first complete round.
+        self._due_at: float | None = None
+        self._logged: list[str] = []
+
+    def found(self, topics: Iterable[str], complete: bool) -> None:
+        """A round of discovery has found these topics; if ``complete``, no others. Never switches."""
+        found = set(topics) if self._pattern is None else {self._pattern.pattern for _ in topics}
+        for name in found.intersection(self._logged):
+            self._logged.remove(name)
+            log_soon(logger.info, "%s: topic %r has been found", self._name, name)
+        if complete:
+            self.names = [name for name in self._wanted if name not in found]
+            if self._due_at is None:
+                self._due_at = self._clock() + _PATIENCE
+
+    def look(self) -> None:
+        """Once a second: log missing topics, if that is due. Never switches."""
+        if self._due_at is not None and self._clock() >= self._due_at:
+            self._due_at = math.inf
+            self._logged = [*self.names]
+            if self._logged:
+                gevent.spawn(self._log, [*self._logged])
+
+    def _log(self, names: list[str]) -> None:
+        """Log that these are missing, with the topics of similar names, for which nsqlookupd is asked. May switch."""
+        known: set[str] = set()
+        for client in self._clients:
+            try:
+                known.update(client.topics())
+            except HTTPError:
+                continue
+        where = ", ".join(client.url for client in self._clients)
+        for name in names:
+            what = f"topic {name!r}" if self._pattern is None else f"a topic that matches {name!r}"
+            near = [] if self._pattern is not None else difflib.get_close_matches(name, known, _MOST_NEAREST)
+            nearest = f"; nearest: {', '.join(map(repr, near))}" if near else ""
+            text = "%s: no nsqd that nsqlookupd at %s knows has %s%s; waiting for it"
+            log_soon(logger.warning, text, self._name, where, what, nearest)
 
 
 @dataclass
@@ -224,7 +294,7 @@ def _make_backoff(options: ReaderOptions) -> Backoff:
     if callable(options.backoff_strategy):
         strategy = guarded(options.backoff_strategy, exponential(options.backoff_multiplier), _strategy_failed)
     elif options.backoff_strategy == "full_jitter":
-        strategy = full_jitter(draw, options.backoff_multiplier, options.max_backoff_duration)
+        strategy = full_jitter(native.draw, options.backoff_multiplier, options.max_backoff_duration)
     else:
         strategy = exponential(options.backoff_multiplier)
     return Backoff(strategy, options.max_backoff_duration, options.backoff_multiplier)

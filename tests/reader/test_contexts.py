@@ -104,7 +104,7 @@ class Seen(logging.Handler):
         self.seen: list[tuple[str, str | None]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name in ("gnsq_like.reader.handlers", "gnsq_like.reader.batch"):
+        if record.name == "gnsq_like.reader.handlers":
             self.seen.append((USER.get(), getattr(OF_THREAD, "request", None)))
 
 
