@@ -48,13 +48,13 @@ class Dispatcher:
         self._dropped = 0
         self._greenlet: Any = None
 
-    def call(self, function: Callable[..., object], *arguments: Any, **named: Any) -> None:
+    def call_soon(self, function: Callable[..., object], *arguments: Any, **named: Any) -> None:
         """Schedule a call. Never switches."""
         if len(self._calls) >= self._most:
             self._dropped += 1
             return
         self._calls.append((function, arguments, named))
-        if not self._greenlet:  # None, or ended by what a signal handler has raised
+        if not self._greenlet:  # None, or interrupted
             self._greenlet = gevent.spawn(self._run)
 
     def join(self, timeout: float | None = None) -> None:
@@ -72,20 +72,24 @@ class Dispatcher:
             while self._calls or self._dropped:
                 if not self._calls:
                     dropped, self._dropped = self._dropped, 0
-                    self.call(logger.warning, "%d log records were dropped, because the log was slow", dropped)
+                    self.call_soon(logger.warning, "%d log records were dropped, because the log was slow", dropped)
                 function, arguments, named = self._calls.popleft()
                 try:
-                    function(*arguments, **named)
+                    if (fault := undone(function(*arguments, **named))) is not None:
+                        raise NSQError(f"it did nothing: {fault}")
                 except ENDS:
                     raise
-                except BaseException:
-                    print_exception()
+                except BaseException as exc:
+                    self._failed(function, exc)
         finally:
             # A call may have ended this greenlet (SystemExit); make the remaining ones in a new one.
             self._greenlet = gevent.spawn(self._run) if self._calls else None
 
+    def _failed(self, _function: Callable[..., object], _exc: BaseException) -> None:
+        print_exception()
 
-class HookRunner:
+
+class HookRunner(Dispatcher):
     """Calls hooks one after the other.
 
     :param counts: with how many arguments each will be called, to check that; {} to leave it unchecked
@@ -97,36 +101,22 @@ class HookRunner:
         for name, hook in hooks.items():
             if hook is not None:
                 check_callable(name, hook, counts.get(name))
+        super().__init__()
         self._hooks = hooks
         self._failures = FailureLog(logger)
-        self._dispatcher = Dispatcher()
 
     def call(self, name: str, *arguments: object) -> None:
         """Schedule a call of the hook of this name, if there is one. Never switches."""
         hook = self._hooks[name]
         if hook is not None:
-            self._dispatcher.call(self._call, hook, *arguments)
+            self.call_soon(hook, *arguments)
 
     def wants(self, name: str) -> bool:
         """Whether there is a hook of this name: for many calls, one look at this costs less."""
         return self._hooks[name] is not None
 
-    def abandon(self) -> None:
-        """As ``Dispatcher.abandon``. Never switches."""
-        self._dispatcher.abandon()
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until all calls are made. May switch."""
-        self._dispatcher.join(timeout)
-
-    def _call(self, hook: Callable[..., object], *arguments: object) -> None:
-        try:
-            if (fault := undone(hook(*arguments))) is not None:
-                log_soon(logger.error, "the hook %r did nothing: %s", hook, fault)
-        except ENDS:
-            raise
-        except BaseException as exc:
-            log_soon(self._failures.log, f"the hook {hook!r} raised", exc)
+    def _failed(self, hook: Callable[..., object], exc: BaseException) -> None:
+        log_soon(self._failures.log, f"the hook {hook!r} raised", exc)
 
 
 class _Here(native.local):
@@ -170,7 +160,7 @@ def log_soon(log: Callable[..., object], text: str, *arguments: object, **fields
     if dispatcher is None:
         log(text, *arguments, **fields)
     else:
-        dispatcher.call(log, text, *arguments, **fields)
+        dispatcher.call_soon(log, text, *arguments, **fields)
 
 
 def flush_log(timeout: float) -> None:

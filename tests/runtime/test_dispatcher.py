@@ -37,7 +37,7 @@ def test_no_hook_is_fine():
     hooks = HookRunner(none=None)
     hooks.call("none", 1)
     hooks.join(0)
-    assert hooks._dispatcher._greenlet is None
+    assert hooks._greenlet is None
 
 
 def test_a_hook_that_blocks_delays_only_hooks():
@@ -88,7 +88,7 @@ def test_the_greenlet_lives_only_while_there_are_calls():
     for number in range(3):
         hooks.call("note", number)
         wait_for(partial(seen.__contains__, number))
-        wait_for(lambda: hooks._dispatcher._greenlet is None)
+        wait_for(lambda: hooks._greenlet is None)
 
 
 @pytest.mark.parametrize("hook", [3, "text", 0, False])
@@ -172,11 +172,11 @@ def test_what_a_log_handler_raises_is_printed_and_the_next_record_is_logged(rais
 def test_records_that_do_not_fit_are_counted_and_the_count_is_logged(caplog):
     gate = Event()
     dispatcher = Dispatcher(most=3)
-    dispatcher.call(gate.wait)
+    dispatcher.call_soon(gate.wait)
     gevent.sleep(0)
     seen: list[int] = []
     for number in range(5):
-        dispatcher.call(seen.append, number)
+        dispatcher.call_soon(seen.append, number)
     gate.set()
     dispatcher.join(60)
     assert seen == [0, 1, 2]
