@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -102,10 +102,8 @@ class HubHandle:
         owner.register(self, HubHandle.forked)
         #: Its ThreadPool, if there is one; see ``thread_pool.hub_threads``.
         self.threads: Any = None
-        #: The waits of callers of :meth:`wait` in other threads.
-        self._outside: set[PendingReply] = set()
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        #: Of calls of run() that have not returned; in this thread only.
+        #: Of calls of run() that have not returned.
         self._unfinished: set[PendingReply] = set()
         self._has_ended = False
         # Not run_callback_threadsafe: it changes libev's reference count (ev_ref) without a lock, so updates get
@@ -126,8 +124,11 @@ class HubHandle:
         self.lives = False
         if self._pid != os.getpid():
             return  # a forked child has none of its parent's other threads
-        for settled in list(self._outside):
-            settled.settle()
+        self._fail_unfinished()
+
+    def _fail_unfinished(self) -> None:
+        for done in list(self._unfinished):
+            done.settle(NotRunning(_ENDED))
 
     @property
     def backlog(self) -> int:
@@ -138,7 +139,7 @@ class HubHandle:
         """Schedule ``function(*arguments)`` in the hub; it must not switch. From any thread. Never switches."""
         self._calls.append((function, arguments))
         try:
-            # libev's state, not a flag of ours: an exception of a signal handler cannot leave it set.
+            # libev's state, not a flag of ours, which an interruption could leave set.
             if not self._wakeup.pending:
                 self._wakeup.send()
         except Exception as exc:
@@ -185,12 +186,9 @@ class HubHandle:
                 self._unfinished.discard(done)
                 done.settle()
 
-        def begin() -> None:
-            self._unfinished.add(done)
-            gevent.spawn(work)
-
         wait = CrossThreadWait(done)
-        self.call(begin)
+        self._unfinished.add(done)
+        self.call(gevent.spawn, work)
         # Scheduled first, then looked at: end() sets the flag before it makes the last calls.
         if self._has_ended or not self.lives:
             raise NotRunning(_ENDED)
@@ -214,8 +212,7 @@ class HubHandle:
         """As this thread ends: let the calls of :meth:`run` that have not returned fail. In this thread; may switch."""
         self._has_ended = True
         self.make_calls()
-        while self._unfinished:
-            self._unfinished.pop().settle(NotRunning(_ENDED))
+        self._fail_unfinished()
         if self.threads is not None:
             self.threads.close()
 
@@ -224,22 +221,10 @@ class HubHandle:
 
         In another thread the wait ends with this one, which then settles no more.
         """
-        if self.here:
-            return reply.wait(timeout)
-        if reply.done:
-            return True  # its thread may have ended
-        settled = PendingReply()
-        wait = CrossThreadWait(settled)
-        self._outside.add(settled)
-        try:
-            self.call(reply.link, settled.settle)
-            if self.lives:
-                wait.wait(timeout)
-            return reply.done
-        finally:
-            self._outside.discard(settled)
-            if not settled.done:
-                self.call(reply.unlink, settled.settle)
+        with suppress(NotRunning, TimeoutError):
+            if not reply.done:  # else its thread may have ended
+                self.run(reply.wait, timeout, timeout=timeout)
+        return reply.done
 
 
 class CrossThreadWait:
