@@ -523,7 +523,7 @@ def _lost_by(address: str, why: BaseException | str, doing: str = "") -> Connect
     if isinstance(why, OSError | ProtocolError | NsqdError | NegotiationFailed):
         reason = doing + reason_of(why)
     else:
-        text = "connection to %s: interrupted by a signal handler, or by a bug in gnsq_like or in a callback"
+        text = "connection to %s: interrupted, or ended by a bug in gnsq_like or in a callback"
         log_soon(logger.error, text, address, exc_info=(type(why), why, why.__traceback__))
         reason = f"interrupted by {why!r}"
     lost = ConnectionLost(address, reason)

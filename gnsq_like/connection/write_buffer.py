@@ -6,9 +6,9 @@ when the socket becomes writable. So an exception thrown into a caller's greenle
 no caller waits here.
 
 Rules for editors: nothing in this file may switch greenlets. ``flush`` runs in the hub, so errors of writing go to
-``on_broken`` only. What interrupts a write goes there, too, because a part of the output may be lost, and is raised. A
-signal handler may call ``put`` or ``flush`` anywhere here: so swap before writing, and do not change an attribute
-across a call.
+``on_broken`` only. What interrupts a write goes there, too, because a part of the output may be lost, and is raised.
+What interrupts it may also call ``put`` or ``flush`` anywhere here: so swap before writing, and do not change an
+attribute across a call.
 """
 
 from __future__ import annotations

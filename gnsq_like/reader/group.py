@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import ExitStack
 from contextvars import copy_context
 from functools import partial
 from types import TracebackType
@@ -97,15 +98,13 @@ class ReaderGroup:
         if not self._own_thread or monkey.is_module_patched("threading"):
             self._start_here()
             return
-        thread = HubThread("gnsq_like readers")
-        self._thread = thread
-        try:
+        self._thread = thread = HubThread("gnsq_like readers")
+        with ExitStack() as failed:
+            failed.callback(setattr, self, "_thread", None)
+            failed.callback(thread.end_soon)
             # In the caller's context, of which each message gets a copy.
             thread.start().run(copy_context().run, self._start_here, timeout=_START_TIMEOUT)
-        except BaseException:
-            self._thread = None
-            thread.end_soon()
-            raise
+            failed.pop_all()
 
     def add(self, reader: Reader) -> None:
         """Start another Reader in the hub of the running group; those that have stopped leave it.
@@ -131,17 +130,11 @@ class ReaderGroup:
         self._watch(reader)
 
     def _start_here(self) -> None:
-        started: list[Reader] = []
-        try:
+        with ExitStack() as failed:
             for reader in self.readers:
                 reader.start()
-                started.append(reader)
-        except BaseException:
-            for reader in started:
-                reader.begin_to_stop(0.0)
-            for reader in started:
-                reader.wait()
-            raise
+                failed.callback(reader.stop, 0.0)
+            failed.pop_all()
         self._hub_handle = handle_here()
         for reader in self.readers:
             self._watch(reader)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Protocol
 
 from gnsq_like.connection.connection import Connection
@@ -149,21 +150,19 @@ class Subscription:
             on_error=lambda connection, error: on_error(self, error),
             on_close=lambda connection, error: on_close(self, error),
         )
-        try:
+        with ExitStack() as unused:
+            unused.callback(connection.close)
             connection.connect()
             if connection.authorized is not None:
                 self._hooks.call("on_auth", self.address, connection.authorized)
             self.begin(connection)
             if not may_subscribe():
-                connection.close()
                 return
             connection.subscribe(self.topic, self.channel)
             # SUB's, if it was shorter than that of IDENTIFY. nsqd replies to nothing that is sent from now on until CLS
             # (RDY, FIN, REQ, TOUCH, NOP), except with errors, which it logs: so this is the last measurement.
             self.line.round_trip = RoundTrip(connection.round_trip)
-        except BaseException:
-            connection.close()
-            raise
+            unused.pop_all()
         if not connection.alive:
             # nsqd's OK to SUB and the end of the connection came in one read.
             raise connection.error or ConnectionLost(connection.address, "nsqd closed it after SUB")
@@ -217,7 +216,7 @@ class Subscription:
             # Handlers that do not block answer before flow control adjusts RDY, which needs no command then.
             self._handlers.put(messages, now)
             self._flow.received(self, count)
-        except BaseException:  # a signal handler has raised, and the connection ends: nsqd delivers them again
+        except BaseException:  # this was interrupted, and the connection ends: nsqd delivers them again
             self._handlers.take_from(messages)
             for message in messages:
                 self.in_flight.pop(message, _GONE)

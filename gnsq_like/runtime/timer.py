@@ -1,7 +1,7 @@
 """Calls that the hub makes later: in its next iteration (:class:`Soon`), or at a time (:class:`Timer`).
 
-Both are gevent's own, cheaper than a greenlet that sleeps. Whether a call is due is gevent's state, too. A flag would
-stay set, and the call would never be made again, if a signal handler raised between setting it and scheduling the call.
+Both are gevent's own, cheaper than a greenlet that sleeps. Whether a call is due is gevent's state, too: a flag that is
+set before an interruption would stay set, and the call would never be made again.
 
 libev counts in fractions of a second. libuv counts whole milliseconds, and a timer may fire up to one early; gevent
 warns of a libuv timer below a millisecond.
@@ -39,11 +39,6 @@ class Soon:
         self._function = function
         #: gevent's callback of the last time it was asked for.
         self._callback: Any = None
-
-    @property
-    def due(self) -> bool:
-        """Whether the call was asked for, and has not begun."""
-        return self._callback is not None and bool(self._callback.pending)
 
     def __call__(self) -> None:
         """Ask for the call. Never switches."""

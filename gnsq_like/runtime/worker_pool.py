@@ -40,10 +40,6 @@ _T = TypeVar("_T")
 SLICE = 0.010
 
 
-def _log(item: object, exc: Exception) -> None:
-    logger.error("the handler of %r raised, which it must not", item, exc_info=exc)
-
-
 class WorkerPool(Generic[_T]):
     """Calls ``handle(item)`` for every item put, concurrently as far as ``handle`` blocks.
 
@@ -53,8 +49,8 @@ class WorkerPool(Generic[_T]):
         so that ``kill`` of the greenlet in which an item is handled returns
     :param concurrency: how many calls of ``handle`` may run at once, at least 1
     :param spawn: starts a greenlet, as gevent.spawn
-    :param failed: called with an item that ``handle`` did not begin, or whose exception it has not handled, because a
-        signal handler has raised; without it, that is logged
+    :param failed: called with an item that ``handle`` did not begin, or whose exception it has not handled, because it
+        was interrupted
     """
 
     def __init__(
@@ -63,7 +59,7 @@ class WorkerPool(Generic[_T]):
         concurrency: int,
         *,
         spawn: Callable[..., Any] = gevent.spawn,
-        failed: Callable[[_T, Exception], object] = _log,
+        failed: Callable[[_T, Exception], object],
     ) -> None:
         self._handle = handle
         self._failed = failed
@@ -200,7 +196,7 @@ class WorkerPool(Generic[_T]):
         item: _T | None = None
         try:
             while queue and not self._stopped and self.busy <= self.concurrency:
-                item = queue[0]  # no popleft(): what a signal handler raises as it returns would lose the item
+                item = queue[0]  # no popleft(): interrupted as it returns, it would lose the item
                 del queue[0]
                 if queue and not self._pump_due:
                     self._pump_soon()
