@@ -50,7 +50,7 @@ from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.user_code import check_callable
 from gnsq_like.transport.tcp import TcpTransport
 from gnsq_like.wire import commands
-from gnsq_like.wire.frames import RawMessage
+from gnsq_like.wire.frames import Messages, RawMessage
 from gnsq_like.wire.negotiated import Authorized, Negotiated
 from gnsq_like.wire.session import (
     Broken,
@@ -58,7 +58,6 @@ from gnsq_like.wire.session import (
     Confirmed,
     Event,
     Heartbeat,
-    Messages,
     Refused,
     Session,
 )
@@ -304,7 +303,7 @@ class Connection:
         has_answers = False
         for event in events:
             if isinstance(event, Messages):
-                self._on_messages(self, event.messages)
+                self._on_messages(self, event)
             elif isinstance(event, Confirmed):
                 for reply in event:
                     reply.settle()

@@ -110,7 +110,8 @@ class WriteBuffer:
             raise
         finally:
             self._writing = False
-        self._unwatch()
+        if self._watcher is not None:
+            self._unwatch()
 
     def _write(self, data: bytes | memoryview) -> bool:
         """Whether the kernel accepts this, which precedes what is queued; if not, the rest waits for the socket."""

@@ -413,7 +413,7 @@ class Overdue:
             messages[0].id,
             extra=messages[0].log_fields,
         )
-        if self._hooks.wants("on_timeout"):
+        if "on_timeout" in self._hooks.given:
             self._messages += messages
             self._watch()
 

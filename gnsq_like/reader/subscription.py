@@ -275,7 +275,7 @@ class Subscription:
 
     def failed(self, message: Message, exc: BaseException) -> None:
         """Its handler raised ``exc``; only for the hook. Never switches."""
-        if not self._hooks.wants("on_failure"):
+        if "on_failure" not in self._hooks.given:
             return
         if native.thread_id() != self._thread:
             self._flow.hub_handle.call(self.failed, message, exc)
@@ -377,7 +377,7 @@ class Subscription:
         ids = [message._id for message in messages]
         if not self.connection.finish_many(ids, rdy_before=before, rdy_after=after):
             self._late(messages)
-        elif self._hooks.wants("on_finish"):
+        elif "on_finish" in self._hooks.given:
             for message in messages:
                 self._hooks.call("on_finish", message)
         if not self.in_flight:

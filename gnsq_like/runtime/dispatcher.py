@@ -103,6 +103,8 @@ class HookRunner(Dispatcher):
                 check_callable(name, hook, counts.get(name))
         super().__init__()
         self._hooks = hooks
+        #: The names of those that there are.
+        self.given = frozenset(name for name, hook in hooks.items() if hook is not None)
         self._failures = FailureLog(logger)
 
     def call(self, name: str, *arguments: object) -> None:
@@ -110,10 +112,6 @@ class HookRunner(Dispatcher):
         hook = self._hooks[name]
         if hook is not None:
             self.call_soon(hook, *arguments)
-
-    def wants(self, name: str) -> bool:
-        """Whether there is a hook of this name: for many calls, one look at this costs less."""
-        return self._hooks[name] is not None
 
     def _failed(self, hook: Callable[..., object], exc: BaseException) -> None:
         log_soon(self._failures.log, f"the hook {hook!r} raised", exc)

@@ -45,8 +45,14 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-#: One result of decoding: a run of consecutive messages, or a frame of another type.
-Item = list[RawMessage] | Frame
+class Messages(list[RawMessage]):
+    """A run of messages, in order of arrival."""
+
+    __slots__ = ()
+
+
+#: One result of decoding.
+Item = Messages | Frame
 
 
 def encode_frame(frame_type: int, payload: bytes) -> bytes:
@@ -132,7 +138,7 @@ class FrameDecoder:
                 items.append(OK_ANSWER)
                 position += 10
                 continue
-            run: list[RawMessage] = []
+            run = Messages()
             start = position + 34  # of the body
             while start <= end:
                 size, frame_type, timestamp, attempts, message_id = unpack_message(data, position)

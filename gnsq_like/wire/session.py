@@ -35,7 +35,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from gnsq_like.errors import NegotiationFailed, NotRunning, NsqdError, ProtocolError
 from gnsq_like.wire import commands, frames
-from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES, OK_ANSWER, Frame, FrameDecoder, RawMessage
+from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES, OK_ANSWER, Frame, FrameDecoder, Messages
 from gnsq_like.wire.negotiated import UPGRADES, Authorized, Negotiated
 
 #: The token with which a command is registered if nsqd replies to it, and which is returned with the reply. Tokens are
@@ -95,12 +95,6 @@ _REPLIES = {
     State.SUBSCRIBING: ("SUB", frames.OK),
     State.CLOSING: ("CLS", frames.CLOSE_WAIT),
 }
-
-
-class Messages(NamedTuple):
-    """A run of messages, in order of arrival."""
-
-    messages: list[RawMessage]
 
 
 class Confirmed(list[T]):
@@ -265,9 +259,9 @@ class Session(Generic[T]):
                     events.append(confirmed)
                 confirmed.append(oldest)
                 unanswered.popleft()
-            elif isinstance(item, list):
+            elif isinstance(item, Messages):
                 confirmed = None
-                events.append(Messages(item))
+                events.append(item)
             else:
                 confirmed = None
                 self._other(item, events)

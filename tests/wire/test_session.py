@@ -6,7 +6,7 @@ import pytest
 
 from gnsq_like.errors import InvalidName, NegotiationFailed, NotRunning, ProtocolError
 from gnsq_like.wire import commands
-from gnsq_like.wire.frames import ERROR, MESSAGE, RESPONSE, encode_frame, encode_message
+from gnsq_like.wire.frames import ERROR, MESSAGE, RESPONSE, Messages, encode_frame, encode_message
 from gnsq_like.wire.negotiated import Authorized, Negotiated
 from gnsq_like.wire.session import (
     AuthRequired,
@@ -15,7 +15,6 @@ from gnsq_like.wire.session import (
     Confirmed,
     Heartbeat,
     Identified,
-    Messages,
     Session,
     State,
     Upgrade,
