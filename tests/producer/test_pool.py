@@ -13,7 +13,7 @@ from gnsq_like import Producer
 from gnsq_like.errors import NotSent, NSQError, OutcomeUnknown, PublishRefused
 from gnsq_like.testing.proxy import FaultProxy
 from tests.simulation import Cluster, simulated
-from tests.support.daemons import KINDS, Kind, running_nsqd, wait_for
+from tests.support.daemons import running_nsqd, wait_for
 from tests.support.hub import settle
 from tests.support.nsqds import answer_all, answer_one, failures, good_nsqd, identified, nowhere, run_out_of_time
 from tests.support.peer import OK, PATIENCE, ScriptedNsqd, scripted_nsqd
@@ -200,19 +200,6 @@ def test_one_offender_among_a_hundred(make: Make, nsqd: ScriptedNsqd) -> None:
     serving.kill()
     stats = producer.stats()
     assert (stats["confirmed"], stats["refused"], stats["retried"]) == (100, 1, 59)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_offender_among_a_hundred_at_a_whole_nsqd(make: Make, kind: Kind) -> None:
-    with running_nsqd(kind, max_msg_size=100) as nsqd:
-        producer = make(nsqd.tcp_address)
-        waiting = [
-            gevent.spawn(producer.publish, "t", bytes(101) if number == 30 else b"%d" % number) for number in range(100)
-        ]
-        gevent.joinall(waiting, timeout=PATIENCE)
-        failed = [(number, greenlet.exception) for number, greenlet in enumerate(waiting) if greenlet.exception]
-        assert [number for number, _ in failed] == [30]
-        assert isinstance(failed[0][1], PublishRefused)
 
 
 @pytest.mark.parametrize(

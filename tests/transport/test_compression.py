@@ -164,7 +164,7 @@ def test_padding_is_not_kept() -> None:
 @pytest.mark.parametrize("max_bytes", [65536, 1_000_000])
 @pytest.mark.parametrize("make", BOTH)
 def test_a_bomb_comes_in_pieces(make: Callable[[], Codec], max_bytes: int) -> None:
-    bomb = b"".join(map(make().compress, [bytes(100_000_000)]))
+    bomb = b"".join(map(make().compress, [bytes(30_000_000)]))
     codec = make()
     tracemalloc.start()
     try:
@@ -178,8 +178,8 @@ def test_a_bomb_comes_in_pieces(make: Callable[[], Codec], max_bytes: int) -> No
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert size == 100_000_000
-    assert pieces >= 100
+    assert size == 30_000_000
+    assert pieces >= 30
     assert peak < 3 * len(bomb) + 4 * max_bytes + 200_000
 
 
