@@ -87,10 +87,10 @@ class Limits:
         threads: ThreadPool | None,
         clock: Callable[[], float],
     ) -> None:
-        self.max_attempts: float = options.max_attempts or math.inf
+        self._max_attempts: float = options.max_attempts or math.inf
         self._max_age = options.max_age
         #: Deliveries above which :meth:`refuses` must be asked, as it must be for each overdue message.
-        self.asked_above: float = self.max_attempts if self._max_age is None else -1
+        self.asked_above: float = self._max_attempts if self._max_age is None else -1
         self._name = name
         self._on_giving_up = on_giving_up
         self._on_expired = on_expired
@@ -106,14 +106,14 @@ class Limits:
         if message.is_overdue:
             message._source.drop(message)  # nsqd delivers it again; handling it now would be one time too many
             return True
-        if message.attempts > self.max_attempts and self._permitted(message) < 0:
+        if message.attempts > self._max_attempts and self._permitted(message) < 0:
             message.failure = NSQError(
                 f"delivered {message.attempts} times; the delivery before this one ended with a crash, a lost "
                 "connection, a timeout or requeue()"
             )
             self._give_up(message, Outcome.GIVEN_UP)
             return True
-        return self.has_expired(message)
+        return self._has_expired(message)
 
     def failed(self, message: Message, exc: BaseException, backoff: bool) -> bool:
         """A delivery has failed. If it was the last one permitted, the message is given up now. May switch.
@@ -122,7 +122,7 @@ class Limits:
 
         :returns: whether it was, and needs no other answer
         """
-        if message.attempts < self.max_attempts or self._permitted(message) > 0 or message.is_lost:
+        if message.attempts < self._max_attempts or self._permitted(message) > 0 or message.is_lost:
             return False
         message.failure = exc
         message.is_async = False
@@ -139,7 +139,7 @@ class Limits:
     def _permitted(self, message: Message) -> float:
         """How many further attempts it may have; below 0 if this delivery is one too many."""
         spared = self._spared.get((message.nsqd_address, message.topic, message.id), 0)
-        return self.max_attempts - (message.attempts - spared)
+        return self._max_attempts - (message.attempts - spared)
 
     def _give_up(self, message: Message, outcome: Outcome) -> None:
         failure = message.failure
@@ -155,7 +155,7 @@ class Limits:
             )
         message.failure = None  # its frames hold the message
 
-    def has_expired(self, message: Message) -> bool:
+    def _has_expired(self, message: Message) -> bool:
         """Whether the message is too old to be handled; it is finished then. May switch."""
         if self._max_age is None or self._clock() - message.timestamp <= self._max_age:
             return False
