@@ -117,12 +117,8 @@ class ThreadPool:
 
 
 def call_in_thread(function: Callable[[_A], _R], argument: _A) -> _R:
-    """Call ``function(argument)`` in a new thread, for rare calls that may block for long. May switch."""
-    calls = ThreadPool(1)
-    try:
-        return calls.call(function, argument)
-    finally:
-        calls.close(0)
+    """Call ``function(argument)``, which may block, in a thread of this hub; here if there is no hub. May switch."""
+    return function(argument) if get_hub_if_exists() is None else hub_threads().call(function, argument)
 
 
 def call_blocking(job: Callable[[], _R], timeout: float, ended: Callable[[], object] = bool) -> _R:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import gevent
 import pytest
+from gevent._hub_local import get_hub_if_exists
 from gevent.event import Event
 
 from gnsq_like import Producer, Reader
@@ -95,6 +96,14 @@ def test_a_single_call_leaves_no_thread():
     with pytest.raises(ZeroDivisionError):
         call_in_thread(lambda argument: 1 // argument, 0)
     wait_for(lambda: set(sys._current_frames()) <= before)
+
+
+def test_a_single_call_in_a_thread_without_a_hub_makes_none():
+    made = []
+    thread = threading.Thread(target=lambda: made.append((call_in_thread(str, 1), get_hub_if_exists())))
+    thread.start()
+    thread.join(60)
+    assert made == [("1", None)]
 
 
 # -- spawn="thread" ---------------------------------------------------------------------------------
