@@ -148,7 +148,6 @@ def _records_while_a_handler_waits(cluster: Cluster, work: Callable[[Cluster, st
 
 
 def _with_each_record_raising(cluster: Cluster, work: Callable[[Cluster, str], object]) -> None:
-    logging.raiseExceptions = False
     counting = Handler(int)
     with logged_to(counting):
         work(cluster, "t0")
