@@ -4,6 +4,7 @@ that run on request only (summary.py there), and an end for tests that hang (tim
 import gc
 import logging
 import shutil
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -41,6 +42,11 @@ __all__ = [
     "pytest_timeout_set_timer",
     "scale",
 ]
+
+
+# A shell that starts the tests in the background has SIGINT ignored, and so would be all processes that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

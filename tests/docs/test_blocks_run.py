@@ -33,8 +33,6 @@ CASES = [
 
 #: What a statement of an earlier block does that opens a connection or never ends.
 _RUNS = re.compile(r"\.run\(|\brun\(|publish|\.close\(|^with |^for ")
-#: A shell that starts the tests in the background has SIGINT ignored, and so have its children.
-SIGINT_WORKS = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
 BODY = b'{"id": 1, "user": "ada", "page": "/home"}'
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
@@ -70,7 +68,7 @@ def test_a_block_runs(name: str, number: int, tmp_path: Path) -> None:
             "/var/lib/clicks": str(tmp_path),
         }
         text = replaced(program(name, number), meant)
-        (tmp_path / "program.py").write_text(SIGINT_WORKS + text)
+        (tmp_path / "program.py").write_text(text)
         for topic in ("clicks", "views", "event.login"):
             nsqd.publish(topic, BODY)
         command = [sys.executable, "-W", "error", "program.py"]
