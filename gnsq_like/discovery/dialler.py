@@ -72,7 +72,7 @@ class Round:
 
 
 class Dialler:
-    """The tries to connect to one address: their greenlets, the failures in a row, and when the next one is due.
+    """The tries to connect to one address: the greenlet that tries, the failures in a row, when the next one is due.
 
     :param name: the address as text
     :param spawn: starts a greenlet, as gevent.spawn
@@ -80,7 +80,7 @@ class Dialler:
     :param clock: returns the time in seconds
     """
 
-    __slots__ = ("_clock", "_draw", "_spawn", "began_at", "count", "greenlets", "name", "not_before", "refused")
+    __slots__ = ("_clock", "_draw", "_spawn", "count", "greenlet", "name", "not_before", "refused")
 
     def __init__(
         self,
@@ -93,10 +93,8 @@ class Dialler:
         self._spawn = spawn
         self._draw = draw
         self._clock = clock
-        #: Those that have not ended, unless they were interrupted before they began.
-        self.greenlets: dict[Any, None] = {}
-        #: When the last of them was started.
-        self.began_at = 0.0
+        #: The one that tries, or has tried; None before the first.
+        self.greenlet: Any = None
         self.clear()
 
     def clear(self) -> None:
@@ -111,7 +109,7 @@ class Dialler:
     @property
     def is_trying(self) -> bool:
         """Whether a try is under way, or waits for its time."""
-        return not all(each.dead for each in self.greenlets)
+        return self.greenlet is not None and not self.greenlet.dead
 
     @property
     def next_try(self) -> float | None:
@@ -120,14 +118,7 @@ class Dialler:
 
     def dial(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function that tries, in a greenlet of its own. Never switches."""
-        self.began_at = self._clock()
-        self.greenlets[self._spawn(self._dial, function, *arguments)] = None
-
-    def _dial(self, function: Callable[..., object], *arguments: object) -> None:
-        try:
-            function(*arguments)
-        finally:
-            self.greenlets.pop(gevent.getcurrent(), None)
+        self.greenlet = self._spawn(function, *arguments)
 
     def attempt(self, connect: Callable[..., object], *arguments: object) -> NSQError | None:
         """Call a function that connects; returns the error if that fails. May switch. Next: :meth:`failed`."""
@@ -297,7 +288,7 @@ class Redialer(Generic[_A]):
 
     def _end(self, *, block: bool) -> None:
         self._stopped = True
-        gevent.killall([greenlet for each in self.diallers for greenlet in each.greenlets], block=block)
+        gevent.killall([each.greenlet for each in self.diallers if each.is_trying], block=block)
 
     @property
     def diallers(self) -> list[Dialler]:

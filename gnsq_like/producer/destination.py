@@ -8,11 +8,10 @@ caller would delay those of all others.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sized
 from typing import Protocol
-
-import gevent
 
 from gnsq_like.addresses import Address
 from gnsq_like.connection.connection import Connection
@@ -26,10 +25,6 @@ from gnsq_like.runtime.hub_calls import InnerGreenlet
 
 #: With ``fail_fast``: the longest delay before an unreachable nsqd is redialled, in seconds; half of it is random.
 _REDIAL_MAXIMUM = 0.5
-#: Seconds after which a try that hangs gets another beside it, and how many there may be. (A handshake may need more
-#: time, but a lost packet must not delay the recovery.)
-_HANGING = 1.0
-_MOST_TRIES = 5
 
 
 class DestinationOwner(Protocol):
@@ -96,27 +91,16 @@ class Destination:
         """Whether it is doubted, or the last try to connect failed; a first try may be under way."""
         return self.doubted if self.connected else self._unreachable
 
-    def _connect_if_due(self, now: float) -> None:
-        if self.wanted and not self.dialler.is_trying and now >= self.dialler.not_before:
-            self.dialler.dial(self._dial)
+    def connect(self, now: float) -> float:
+        """Try to connect if that is due, even if there is a doubted connection. Never switches.
 
-    def reconnect(self, now: float) -> None:
-        """Connect again at once if a connection that had lasted is lost. Never switches."""
-        if self.connection is not None and not self.connection.alive:
-            self._connect_if_due(now)
-
-    def redial(self, now: float) -> float:
-        """Try to connect if that is due, even if there is a doubted connection, or another try hangs. Never switches.
-
-        :returns: monotonic time when the next try is due
+        :returns: monotonic time when the next try may be due
         """
-        dialler = self.dialler
-        due = dialler.began_at + _HANGING if dialler.is_trying else dialler.not_before
-        if now < due:
-            return due
-        if self.wanted and len(dialler.greenlets) < _MOST_TRIES:
-            dialler.dial(self._dial)
-        return now + _HANGING
+        if now < self.dialler.not_before:
+            return self.dialler.not_before
+        if self.wanted and not self.dialler.is_trying:
+            self.dialler.dial(self._dial)
+        return math.inf
 
     @property
     def doubted(self) -> bool:
@@ -216,7 +200,7 @@ class Destination:
         """
         connection, options = self.connection, self._options
         if connection is None or not connection.alive:
-            self._connect_if_due(now)
+            self.connect(now)
             return False
         if now - connection.last_received_at > options.heartbeat_interval:
             connection.catch_up()  # this thread has not read for long; nsqd may have closed the connection
@@ -260,17 +244,21 @@ class Destination:
     def drop(self) -> None:
         """Stop connecting to an nsqd that is no longer listed and has no connection. Never switches."""
         self.wanted = False
-        gevent.killall(list(self.dialler.greenlets), block=False)
+        self._stop_connecting(block=False)
+
+    def _stop_connecting(self, *, block: bool) -> None:
+        if self.dialler.is_trying:
+            self.dialler.greenlet.kill(block=block)
 
     def close(self) -> None:
         """Stop connecting, and close the connection; twice is fine. May switch."""
-        gevent.killall(list(self.dialler.greenlets))
+        self._stop_connecting(block=True)
         if self.connection is not None:
             self.connection.close()
 
     def let_go(self, loop_lives: bool) -> None:
         """Drop everything in a forked child, or after the end of this thread. From any thread; never switches."""
         if loop_lives:
-            gevent.killall(list(self.dialler.greenlets), block=False)
+            self._stop_connecting(block=False)
         if self.connection is not None:
             self.connection.let_go(loop_lives)

@@ -9,7 +9,7 @@ a duplicate.
 With ``fail_fast``, publishes fail at once while fewer nsqds are left than a publish needs (``_check_away``). An nsqd is
 away if the last try to connect to it failed, or if it is connected but doubted; one whose first try is under way is
 not. Nothing fails at once before the first round of discovery has ended, because it may find other nsqds. Meanwhile
-nsqds are redialled, mostly at least once a second, even those with a doubted connection. Publishes are sent again when
+nsqds are redialled, at least twice a second, even those with a doubted connection. Publishes are sent again when
 enough nsqds have answered IDENTIFY, or send something on the doubted connection again.
 
 Rules for editors: a Pool may be made in any thread; its methods are called in that of its hub. Only ``drain`` and
@@ -293,7 +293,8 @@ class Pool:
             self.away = self.away_since = None
         elif self.away is None and (len(left) >= needed or not self.discovery.surveyed):
             for destination in destinations:
-                destination.reconnect(now)
+                if not destination.connected:
+                    destination.connect(now)
         else:
             which = "every nsqd is unreachable" if needed == 1 else f"fewer than {needed} nsqds are left"
             self.away = f"{which}: {self.why(but=left)}"
@@ -301,7 +302,7 @@ class Pool:
                 self.away_since = now
                 self.discovery.hurry()
                 log_soon(logger.warning, "publishes fail at once from now on: %s", self.away)
-            due = [destination.redial(now) for destination in destinations if not destination.usable]
+            due = [destination.connect(now) for destination in destinations if not destination.usable]
             self.control.by(min([now + _AWAY_INTERVAL, *due]), self._pump)
             if self.batching is not None:
                 self.batching.flush()
