@@ -89,7 +89,8 @@ class Discovery:
         return max((at for at in (lost_at, self._pool.away_since) if at is not None), default=None)
 
     def _lookup_failed(self, address: str, error: NSQError) -> None:
-        self._pool.report(address, error)
+        self._pool.outages.failed(address, error)
+        self._pool.hooks.call("on_error", address, error)
         if self._poller is not None and self._poller.all_failed:
             self.surveyed = True
             self._pool.changed()

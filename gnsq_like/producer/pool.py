@@ -329,19 +329,6 @@ class Pool:
                 self.awaited.remove(awaited)
                 reply.settle()
 
-    def has_room(self) -> bool:
-        """Whether a publish that finds no connection may be queued."""
-        return len(self.queue) < self.options.max_pending_count
-
-    def is_drained(self) -> bool:
-        """Whether nothing is pending."""
-        return not self.pending_count
-
-    @property
-    def waiting_count(self) -> int:
-        """The number of publishes that wait for a connection or for room."""
-        return len(self.queue)
-
     @property
     def unanswered_count(self) -> int:
         """The number of commands that nsqd has not answered."""
@@ -377,18 +364,13 @@ class Pool:
             self.discovery.lost(destination)
         self.changed()
 
-    def report(self, address: str, error: NSQError) -> None:
-        """An error after which the Producer continues. Never switches."""
-        self.outages.failed(address, error)
-        self.hooks.call("on_error", address, error)
-
     # -- the end ------------------------------------------------------------------------------------
 
     def drain(self, timeout: float) -> bool:
         """Wait until nothing is pending; False after ``timeout`` seconds. May switch."""
         if self.batching is not None:
             self.batching.flush()
-        return self.is_drained() or self.when(self.is_drained).wait(timeout)
+        return not self.pending_count or self.when(lambda: not self.pending_count).wait(timeout)
 
     def close(self, timeout: float) -> bool:
         """Drain, and close everything then; what is still pending gets its error. May switch."""

@@ -229,7 +229,8 @@ class Producer(Generic[Body]):
         hub_handle, result = pool.hub_handle, PublishResult(publish)
         here = hub_handle.here
         may_begin = here and not pool.beginning and may_wait_here()
-        is_full = pool.waiting_count + hub_handle.backlog >= self.options.max_pending_count
+        limit = self.options.max_pending_count
+        is_full = len(pool.queue) + hub_handle.backlog >= limit
         if may_begin:
             pool.begin(publish, now)
         elif is_full and here:
@@ -239,7 +240,7 @@ class Producer(Generic[Body]):
             hub_handle.call(pool.begin, publish, now)
         if is_full:  # in the queue with the others; it keeps its caller until it has left it
             out = PendingReply()
-            hub_handle.call(pool.when, lambda: publish.done or publish.is_sent or pool.has_room(), out)
+            hub_handle.call(pool.when, lambda: publish.done or publish.is_sent or len(pool.queue) < limit, out)
             try:
                 hub_handle.wait(out, publish.deadline - now)
             except BaseException:
@@ -478,7 +479,7 @@ class Producer(Generic[Body]):
         return {
             "state": "closed" if self._closed else "new" if pool is None else "running",
             **asdict(self._counts),
-            "waiting": 0 if pool is None else pool.waiting_count,
+            "waiting": 0 if pool is None else len(pool.queue),
             "away": None if pool is None else pool.away,
             "connections": {}
             if pool is None

@@ -168,7 +168,7 @@ def test_all_publishes_that_wait_have_one_poller():
         pool = producer._started()
         poller = wait_for(lambda: pool.discovery._poller)
         producer.publish_async("t", b"y")
-        wait_for(lambda: pool.waiting_count == 2)
+        wait_for(lambda: len(pool.queue) == 2)
         assert pool.discovery._poller is poller
         producer.close(0)  # else it waits for an nsqd
 
