@@ -108,7 +108,7 @@ class LookupdPoller:
         self._greenlet.rawlink(self._ended)
 
     def _ended(self, greenlet: gevent.Greenlet) -> None:
-        """Start again, if a signal handler has raised in it outside of a step. Never switches."""
+        """Start again, if an exception has ended it. Never switches."""
         if greenlet.exception is not None and not self._stopped:
             self.start()
 
@@ -132,16 +132,14 @@ class LookupdPoller:
 
     def _run(self) -> None:
         while not self._stopped:
-            for step in (self._round, self._wait):
-                try:
-                    step()
-                except ENDS:
-                    raise
-                except BaseException as exc:
-                    # A bug, or a signal handler has raised; discovery must go on, and soon.
-                    log_soon(logger.error, "discovery was interrupted", exc_info=exc)
-                    self._rounds.began = self._clock()
-                    self._rounds.ended(answered=True, fruitful=False)
+            try:
+                self._round()
+                self._wait()
+            except ENDS:
+                raise
+            except BaseException as exc:
+                log_soon(logger.error, "discovery was interrupted", exc_info=exc)
+                gevent.sleep(delays.ROUND_SPACING)
 
     def _wait(self) -> None:
         self.next_at = due = self._rounds.next_at(self._clock())
@@ -187,13 +185,14 @@ class LookupdPoller:
     def _address(self, node: NsqdNode) -> Address | None:
         """The address to dial for this nsqd; None if the ``discovery_filter`` excludes it or a function of the user
         fails."""
-        name = node.tcp_address
+        name, given = node.tcp_address, self._options
         option = "discovery_filter"
         try:
-            if self._options.discovery_filter is not None and not self._options.discovery_filter(node):
+            if given.discovery_filter is not None and not given.discovery_filter(node):
                 return None
             option = "address_map"
-            address = parse_address(self._mapped(name))
+            mapped = given.address_map(name) if callable(given.address_map) else (given.address_map or {}).get(name)
+            address = parse_address(name if mapped is None else mapped)
         except InvalidAddress as exc:
             self._on_error(name, exc)
             return None
@@ -202,7 +201,6 @@ class LookupdPoller:
         except BaseException as exc:
             if (name, option) not in self._excluded:
                 self._excluded.add((name, option))
-                self.hurry()  # once: it may have been a signal handler that raised
                 log_soon(logger.warning, "%s failed on nsqd %s, which is excluded", option, name, exc_info=exc)
                 error = NSQError(f"nsqd at {name} is excluded: {option} raised {exc!r}")
                 error.__cause__ = exc
@@ -210,11 +208,6 @@ class LookupdPoller:
             return None
         self._excluded -= {(name, "discovery_filter"), (name, "address_map")}
         return address
-
-    def _mapped(self, name: str) -> str:
-        given = self._options.address_map
-        mapped = given(name) if callable(given) else None if given is None else given.get(name)
-        return name if mapped is None else mapped
 
     def _ask(self, client: LookupdClient, this: Round) -> list[NsqdNode] | None:
         error: HTTPError
