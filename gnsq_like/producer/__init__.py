@@ -2,8 +2,8 @@
 
 ``producer`` is what callers use and wait in, ``encoder`` checks and encodes, ``pool`` has the pending publishes and
 their deadlines, chooses the nsqd and decides about retries, ``discovery`` finds nsqds, a ``destination`` is one, a
-``publish`` one command and its outcome. ``waiting`` is for callers that wait later. ``batching`` combines publishes,
-``replicas`` copies them.
+``publish`` one command, its outcome, and how callers wait for it. ``batching`` combines publishes, ``replicas`` copies
+them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The public ``Producer``, whose methods may be called from any thread.
 
-A call is checked and encoded, becomes a ``Publish``, is passed to the thread of the connections, and is waited for:
-here, or by ``waiting``. ``pool`` chooses nsqds and retries, ``destination`` connects, ``batching`` and ``replicas`` are
-of the pool.
+A call is checked and encoded, becomes a ``Publish``, is passed to the thread of the connections, and is waited for as
+``publish`` says. ``pool`` chooses nsqds and retries, ``destination`` connects, ``batching`` and ``replicas`` are of the
+pool.
 
 Nothing happens in the constructor: no socket, no greenlet, no lock, no thread. After a fork, the child's Producer
 starts afresh at its next publish.
@@ -16,23 +16,21 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, Unpack, overload
 
 import gevent
-from gevent import monkey
+from gevent import Greenlet, getcurrent, monkey
 from gevent._hub_local import get_hub_if_exists
 
 from gnsq_like.addresses import parse_addresses
-from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, check_seconds
+from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, UsageError, check_seconds
 from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options
 from gnsq_like.options.keywords import UnencodedProducerOptionsDict
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
-from gnsq_like.producer.publish import GRACE, Publish, PublishCounts
-from gnsq_like.producer.waiting import PublishResult, check_asyncio, set_future
+from gnsq_like.producer.publish import GRACE, Publish, PublishCounts, PublishResult
 from gnsq_like.runtime import hub_thread, native, owner
 from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, handle_here, is_main_thread, may_wait_here
@@ -72,6 +70,26 @@ def _choose_hub(own_thread: bool | None) -> HubHandle:
         raise
     except (NSQError, RuntimeError) as exc:
         raise NotSent(f"its connections cannot be started: {exc}") from exc
+
+
+def _check_asyncio(there: HubHandle) -> None:
+    """For ``apublish``. Never switches.
+
+    :raises UsageError: in a greenlet of a patched process: asyncio has one loop in a thread, so that others fail
+    :raises InvalidOption: if the connections are in the thread of the event loop, which does not run their hub
+    """
+    if monkey.is_module_patched("threading") and isinstance(getcurrent(), Greenlet):
+        raise UsageError(
+            "apublish() was called in a greenlet of a monkey-patched process, such as a gevent worker of gunicorn, "
+            "where a second event loop beside this one fails; call publish() in a plain function: other greenlets run "
+            "while it waits"
+        )
+    if there.here and not monkey.is_module_patched("select"):
+        raise InvalidOption(
+            "own_thread",
+            False,
+            "apublish() needs the connections in another thread, because the event loop keeps this one",
+        )
 
 
 class Producer(Generic[Body]):
@@ -270,13 +288,19 @@ class Producer(Generic[Body]):
 
         now = time.monotonic()
         pool, publish = self._make(topic, body, defer, now, timeout)
-        check_asyncio(pool.hub_handle)
-        settled = asyncio.get_running_loop().create_future()
-        publish.link(partial(set_future, settled))
+        _check_asyncio(pool.hub_handle)
+        loop, settled = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+                loop.call_soon_threadsafe(settled.set)
+
+        publish.link(wake)
         pool.hub_handle.call(pool.begin, publish, now)
         try:
             for limit in (publish.deadline - now, GRACE):
-                await asyncio.wait([settled], timeout=limit)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(settled.wait(), limit)
             publish.withdraw()
         finally:
             if not publish.done:

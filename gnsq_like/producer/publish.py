@@ -4,23 +4,39 @@ A ``Publish`` is also the token that a connection settles. Its owner, the pool, 
 another nsqd; the caller sees only the final outcome. If the caller is gone by then (killed, or timed out), nothing
 changes on the wire.
 
+The thread of the connections calls a publish's links once its outcome is known. A link wakes the caller in its own way.
+Every wait has the same three parts: wait until the deadline, and GRACE longer if another thread must report the
+outcome; withdraw a publish that is not settled by then; and after an interruption, give it up.
+
+=================================  =============================================================================
+Caller                             How it waits
+=================================  =============================================================================
+a greenlet beside the connections  ``Publish.wait_in``: in its hub; the pool's deadlines
+any other thread                   ``CrossThreadWait`` (``hub_calls``): in its hub, or on a lock without one
+somebody later, or nobody          ``PublishResult``, an AsyncResult for all of these
+an asyncio task                    ``Producer.apublish``: on an Event of its loop
+=================================  =============================================================================
+
 Rules for editors: a Publish belongs to its pool's thread, except for ``link`` before it is passed to that thread,
-``withdraw``, ``forget`` and ``give_up``. Only ``wait_in`` may switch.
+``withdraw``, ``forget`` and ``give_up``. Only ``wait_in`` may switch. A ``PublishResult`` is its caller's.
 """
 
 from __future__ import annotations
 
+import pickle  # noqa: F401 - AsyncResult.set_exception imports it, which fails without file descriptors
+import time
 from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gevent import getcurrent
+from gevent.event import AsyncResult
 
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
 from gnsq_like.producer.encoder import SIZE_BYTES
 from gnsq_like.runtime.control_loop import ControlLoop
-from gnsq_like.runtime.hub_calls import HubHandle
+from gnsq_like.runtime.hub_calls import HubHandle, call_here
 from gnsq_like.runtime.pending_reply import PendingReply
 
 #: Greenlets resumed per iteration of the hub, which then polls its sockets.
@@ -298,3 +314,76 @@ class Awake(list[Publish]):
         finally:
             del self[:count]
             self.resume()
+
+
+if TYPE_CHECKING:
+
+    class _Result(AsyncResult[None]):  # generic in types-gevent, not when the program runs
+        pass
+else:
+    _Result = AsyncResult
+
+
+class PublishResult(_Result):
+    """The result of ``publish_async``: gevent's AsyncResult, which any thread may wait for."""
+
+    if TYPE_CHECKING:  # gevent has no types
+        #: Why it failed; None until then.
+        exception: BaseException | None
+
+        def ready(self) -> bool: ...
+        def successful(self) -> bool: ...
+
+    def __init__(self, publish: Publish) -> None:
+        super().__init__()
+        self._publish = publish
+        self._there = publish.owner.hub_handle
+        publish.link(self._settled if self._there.here else call_here(self._settled))
+
+    def _settled(self) -> None:
+        # In the thread that made this, where gevent.wait() expects it, or in a waiting thread.
+        if self.ready():
+            return
+        if self._publish.error is None:
+            self.set(None)
+        else:
+            self.set_exception(self._publish.error)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> None:
+        """Return None after nsqd's OK; raises like ``publish``, and gevent.Timeout after ``timeout`` seconds."""
+        if block and not self.ready() and not self._there.here:
+            self._wait_elsewhere(timeout)
+            block, timeout = False, None
+        super().get(block, timeout)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until ready, or for ``timeout`` seconds. Next: ``ready()``, ``exception``."""
+        if not self.ready() and not self._there.here:
+            self._wait_elsewhere(timeout)
+        else:
+            super().wait(timeout)
+
+    def add_done_callback(self, callback: Callable[[Exception | None], object]) -> None:
+        """Call ``callback(error)`` once the outcome is known; the error is None after nsqd's OK. From any thread.
+
+        It is called in the thread of the connections, and must not block.
+        """
+        publish = self._publish
+
+        def done() -> None:
+            callback(publish.error)
+
+        if self._there.here:
+            publish.link(done)
+        else:
+            self._there.call(publish.link, done)
+
+    def _wait_elsewhere(self, timeout: float | None) -> None:
+        publish, there = self._publish, self._there
+        limit = publish.deadline - time.monotonic()
+        if timeout is not None and timeout < limit + GRACE:
+            if not there.wait(publish, timeout):
+                return
+        elif not (there.wait(publish, limit) or there.wait(publish, GRACE)):
+            publish.withdraw()
+        self._settled()
