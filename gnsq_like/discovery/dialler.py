@@ -32,7 +32,7 @@ from gnsq_like.policy import delays
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import draw, monotonic
 from gnsq_like.runtime.pending_reply import PendingReply
-from gnsq_like.runtime.user_code import ENDS
+from gnsq_like.runtime.user_code import outcome_of
 
 logger = logging.getLogger(__name__)
 
@@ -122,17 +122,14 @@ class Dialler:
 
     def attempt(self, connect: Callable[..., object], *arguments: object) -> NSQError | None:
         """Call a function that connects; returns the error if that fails. May switch. Next: :meth:`failed`."""
-        try:
-            connect(*arguments)
-        except NSQError as exc:
+        _, exc = outcome_of(connect, *arguments)
+        if exc is None:
+            return None
+        if isinstance(exc, NSQError):
             return exc.with_traceback(None)  # its frames would keep a connection for as long as a log keeps the error
-        except ENDS:
-            raise
-        except BaseException as exc:
-            # For instance a Timeout in auth_secret or server_hostname. The address must not be given up for it.
-            log_soon(logger.error, "unexpected error while connecting to %s", self.name, exc_info=exc)
-            return ConnectionFailed.unexpected(self.name, exc)
-        return None
+        # For instance a Timeout in auth_secret or server_hostname. The address must not be given up for it.
+        log_soon(logger.error, "unexpected error while connecting to %s", self.name, exc_info=exc)
+        return ConnectionFailed.unexpected(self.name, exc)
 
     def failed(self, error: NSQError) -> bool:
         """Count a failure. Next: :meth:`delay`.

@@ -39,7 +39,7 @@ from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import draw, monotonic
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import LEAST_TIMEOUT
-from gnsq_like.runtime.user_code import ENDS
+from gnsq_like.runtime.user_code import ENDS, outcome_of
 
 logger = logging.getLogger(__name__)
 
@@ -186,46 +186,41 @@ class LookupdPoller:
         """The address to dial for this nsqd; None if the ``discovery_filter`` excludes it or a function of the user
         fails."""
         name, given = node.tcp_address, self._options
-        option = "discovery_filter"
-        try:
-            if given.discovery_filter is not None and not given.discovery_filter(node):
+        mapped: str | None = None
+        option, failure = "discovery_filter", None
+        if given.discovery_filter is not None:
+            is_wanted, failure = outcome_of(given.discovery_filter, node)
+            if failure is None and not is_wanted:
                 return None
-            option = "address_map"
-            mapped = given.address_map(name) if callable(given.address_map) else (given.address_map or {}).get(name)
-            address = parse_address(name if mapped is None else mapped)
-        except InvalidAddress as exc:
-            self._on_error(name, exc)
-            return None
-        except ENDS:
-            raise
-        except BaseException as exc:
+        if failure is None and given.address_map is not None:
+            option, find = "address_map", given.address_map if callable(given.address_map) else given.address_map.get
+            mapped, failure = outcome_of(find, name)
+        if failure is not None:
             if (name, option) not in self._excluded:
                 self._excluded.add((name, option))
-                log_soon(logger.warning, "%s failed on nsqd %s, which is excluded", option, name, exc_info=exc)
-                error = NSQError(f"nsqd at {name} is excluded: {option} raised {exc!r}")
-                error.__cause__ = exc
+                log_soon(logger.warning, "%s failed on nsqd %s, which is excluded", option, name, exc_info=failure)
+                error = NSQError(f"nsqd at {name} is excluded: {option} raised {failure!r}")
+                error.__cause__ = failure
                 self._on_error(name, error)
             return None
         self._excluded -= {(name, "discovery_filter"), (name, "address_map")}
-        return address
+        try:
+            return parse_address(name if mapped is None else mapped)
+        except InvalidAddress as exc:
+            self._on_error(name, exc)
+            return None
 
     def _ask(self, client: LookupdClient, this: Round) -> list[NsqdNode] | None:
-        error: HTTPError
-        try:
-            nodes = self._search.ask(client, this)
-        except HTTPError as exc:
-            error = exc
-        except ENDS:
-            raise
-        except BaseException as exc:
-            # For instance from the user's function for lookupd_authorization.
-            error = HTTPRequestFailed(client.url, f"no request was made: {exc!r}")
-            error.__cause__ = exc
-        else:
+        nodes: list[NsqdNode] | None
+        nodes, failure = outcome_of(self._search.ask, client, this)
+        if failure is None:
             self.failures.pop(client.url, None)
             return nodes
-        self.failures[client.url] = error
-        self._on_error(client.url, error)
+        if not isinstance(failure, HTTPError):  # for instance of the user's function for lookupd_authorization
+            cause, failure = failure, HTTPRequestFailed(client.url, f"no request was made: {failure!r}")
+            failure.__cause__ = cause
+        self.failures[client.url] = failure
+        self._on_error(client.url, failure)
         return None
 
 

@@ -36,6 +36,16 @@ logger = logging.getLogger(__name__)
 ENDS = (GreenletExit, KeyboardInterrupt, SystemExit)
 
 
+def outcome_of(function: Callable[..., Any], *arguments: object) -> tuple[Any, BaseException | None]:
+    """What a function that runs code of the user returns, and what it raises instead; ENDS pass."""
+    try:
+        return function(*arguments), None
+    except ENDS:
+        raise
+    except BaseException as exc:
+        return None, exc
+
+
 #: For each kind of function that its call does not run: its test, and its name.
 _KINDS: tuple[tuple[Callable[[Any], bool], str], ...] = (
     (inspect.iscoroutinefunction, "an async def function"),
