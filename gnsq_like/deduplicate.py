@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
-from gnsq_like.errors import InvalidOption, NSQError, Requeue
+from gnsq_like.errors import InvalidOption, NSQError, Requeue, check_seconds
 from gnsq_like.reader.message import Message
 from gnsq_like.runtime.native import monotonic
 from gnsq_like.runtime.user_code import check_callable, undone
@@ -104,12 +104,8 @@ class Deduplicate:
     ) -> None:
         check_callable("handler", handler, 1)
         check_callable("key", key, 1)
-        if isinstance(window, bool) or not isinstance(window, int | float) or not window > 0:
-            raise InvalidOption("window", window, "it must be seconds, above 0")
-        try:
-            Requeue(busy_delay)
-        except ValueError as exc:
-            raise InvalidOption("busy_delay", busy_delay, "it must be seconds, 0 or more, or None") from exc
+        check_seconds("window", window, above=0)
+        check_seconds("busy_delay", busy_delay, or_none=True, minimum=0)
         for name in ("seen", "remember"):
             if store is not None and not callable(getattr(store, name, None)):
                 raise InvalidOption("store", store, f"it has no method {name}; see gnsq_like.deduplicate.Store")

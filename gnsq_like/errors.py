@@ -465,29 +465,30 @@ class HTTPStatusError(HTTPError):
         return f"{self.url}: HTTP {self.status} {self.message}".rstrip() + hint
 
 
-def check_delay(call: str, delay: object) -> None:
-    """Raise ValueError if ``delay`` is neither None nor a number of seconds that nsqd can read.
-
-    :param call: the function that it is an argument of
-    """
-    if delay is None:
-        return
-    if isinstance(delay, bool) or not isinstance(delay, int | float):
-        raise ValueError(f"{call}(delay={delay!r}): it must be a number of seconds, or None")
-    if not 0 <= delay < 2**31:
-        raise ValueError(f"{call}(delay={delay!r}): it must be at least 0 and below 2**31 seconds")
+#: Seconds; what is bounded must be below: far more than every limit of nsqd, and what it can read.
+_MOST_SECONDS = 2**31
 
 
-def check_seconds(name: str, value: object, *, or_none: bool = False) -> None:
-    """Raise InvalidOption if ``value`` is not a number of seconds; a negative one, such as a time left, is as 0.
+def check_seconds(
+    name: str, value: object, *, or_none: bool = False, minimum: float | None = None, above: float | None = None
+) -> None:
+    """Raise InvalidOption if ``value`` is not a number of seconds.
 
     :param name: the parameter that it was given for
     :param or_none: whether None is valid too
+    :param minimum: the smallest valid number; without a bound, a negative one, such as a time left, is as 0
+    :param above: what it must be larger than
     """
     if value is None and or_none:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise InvalidOption(name, value, f"it must be a number of seconds{', or None' if or_none else ''}")
+    if minimum is not None and value < minimum:
+        raise InvalidOption(name, value, f"it must be at least {minimum} seconds")
+    if above is not None and value <= above:
+        raise InvalidOption(name, value, f"it must be above {above} seconds")
+    if (minimum is not None or above is not None) and value >= _MOST_SECONDS:
+        raise InvalidOption(name, value, f"it must be below {_MOST_SECONDS} seconds")
 
 
 class Requeue(Exception):
@@ -495,7 +496,7 @@ class Requeue(Exception):
 
     :param delay: seconds until nsqd delivers it again; None for the Reader's delay
     :param backoff: whether this counts as a failure for the Reader's backoff
-    :raises ValueError: if delay is not a number of seconds below 2**31; raised here so that the traceback shows the
+    :raises InvalidOption: if delay is not a number of seconds below 2**31; raised here so that the traceback shows the
         handler's line
     """
 
@@ -503,7 +504,7 @@ class Requeue(Exception):
     counts = True
 
     def __init__(self, delay: float | None = None, backoff: bool = True) -> None:
-        check_delay("Requeue", delay)
+        check_seconds("delay", delay, or_none=True, minimum=0)
         super().__init__(delay, backoff)
         self.delay = delay
         self.backoff = backoff

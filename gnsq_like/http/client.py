@@ -7,7 +7,6 @@ belongs to a hub. A request that outlasts its caller's wait keeps the Session un
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ from gevent._hub_local import get_hub_if_exists
 from gevent.lock import Semaphore
 
 from gnsq_like._version import __version__
-from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption, reason_of
+from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption, check_seconds, reason_of
 from gnsq_like.http.decode import Malformed, line_of, object_of, value_of
 from gnsq_like.http.url import parse_base_url
 from gnsq_like.runtime import native
@@ -98,8 +97,9 @@ class HTTPClient:
         base = parse_base_url(address)
         #: Every request goes below this URL. It holds no credentials.
         self.url: str = base.url
-        self._timeout = seconds("timeout", timeout, above_zero=True)
-        self._connect_timeout = seconds("connect_timeout", connect_timeout, above_zero=True)
+        check_seconds("timeout", timeout, above=0)
+        check_seconds("connect_timeout", connect_timeout, above=0)
+        self._timeout, self._connect_timeout = timeout, connect_timeout
         if isinstance(max_answer_bytes, bool) or not isinstance(max_answer_bytes, int) or max_answer_bytes < 1:
             raise InvalidOption("max_answer_bytes", max_answer_bytes, "it must be a whole number above 0")
         self._max_answer_bytes = max_answer_bytes
@@ -219,15 +219,6 @@ def channel_params(topic: str, channel: str) -> dict[str, str]:
     """A channel as parameters of a request; raises InvalidName."""
     encode_channel(channel)
     return {**topic_params(topic), "channel": channel}
-
-
-def seconds(option: str, value: float, *, above_zero: bool = False) -> float:
-    """``value``, if it is a duration; raises InvalidOption."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidOption(option, value, "it must be a number of seconds")
-    if value < 0 or (above_zero and value == 0):
-        raise InvalidOption(option, value, "it must be above 0" if above_zero else "it must not be negative")
-    return value
 
 
 def _check_verify(value: Any) -> bool | str | ssl.SSLContext:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gnsq_like.errors import HTTPRequestFailed, InvalidOption
-from gnsq_like.http.client import HTTPClient, channel_params, seconds, topic_params
+from gnsq_like.errors import HTTPRequestFailed, InvalidOption, check_seconds
+from gnsq_like.http.client import HTTPClient, channel_params, topic_params
 from gnsq_like.http.decode import Malformed, json_of, text_of, value_of
 from gnsq_like.http.stats import NsqdStats, checked_stats
 from gnsq_like.wire.commands import encode_body, mpub_body
@@ -103,7 +103,8 @@ class NsqdHTTPClient(HTTPClient):
         """
         params = topic_params(topic)
         if defer is not None:
-            params["defer"] = str(round(seconds("defer", defer) * 1000))
+            check_seconds("defer", defer, minimum=0)
+            params["defer"] = str(round(defer * 1000))
         self._expect_ok(self._post("/pub", params, encode_body(body)))
 
     def multi_publish(self, topic: str, bodies: Iterable[bytes]) -> None:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any
 
-from gnsq_like.errors import InvalidBody, InvalidOption
+from gnsq_like.errors import InvalidBody, InvalidOption, check_seconds
 from gnsq_like.options import ProducerOptions
 from gnsq_like.wire import commands
 from gnsq_like.wire.names import encode_topic
@@ -20,8 +20,6 @@ COUNT_BYTES = 4
 SIZE_BYTES = 4
 #: Limit of cached command lines, because a faulty caller may generate topics.
 _MOST_HEADS = 4096
-#: Seconds; far beyond every max-req-timeout.
-_MOST_DEFER = 2**31
 
 _pack_size = struct.Struct(">i").pack
 
@@ -103,8 +101,7 @@ class Encoder:
 
     def dpub(self, topic: str, defer: float, body: bytes) -> bytes:
         """DPUB of a checked body, after ``defer`` seconds. Raises InvalidName, InvalidOption."""
-        if isinstance(defer, bool) or not isinstance(defer, int | float) or not 0 <= defer < _MOST_DEFER:
-            raise InvalidOption("defer", defer, "it must be seconds, 0 or more")
+        check_seconds("defer", defer, minimum=0)
         return commands.dpub(topic, round(defer * 1000), body)
 
     def mpub(self, topic: str, bodies: list[bytes]) -> bytes:

@@ -397,8 +397,7 @@ class Producer(Generic[Body]):
     def _seconds(self, timeout: float | None) -> float:
         if timeout is None:
             return self._timeout
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
-            raise InvalidOption("timeout", timeout, "it must be seconds, above 0")
+        check_seconds("timeout", timeout, above=0)
         return timeout
 
     # -- life ---------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from gevent import get_hub
 
-from gnsq_like.errors import InvalidOption
+from gnsq_like.errors import InvalidOption, check_seconds
 from gnsq_like.reader.message import Message
 from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.timer import Soon
@@ -65,8 +65,7 @@ class Batch:
         check_callable("handler", handler, 1)
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise InvalidOption("size", size, "it must be an integer, 1 or more")
-        if not isinstance(interval, int | float) or isinstance(interval, bool) or not 0 < interval < float("inf"):
-            raise InvalidOption("interval", interval, "it must be seconds, above 0")
+        check_seconds("interval", interval, above=0)
         self.handler = handler
         self.size = size
         self.interval = interval

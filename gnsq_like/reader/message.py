@@ -12,7 +12,7 @@ from itertools import repeat
 from types import TracebackType
 from typing import Any, Protocol
 
-from gnsq_like.errors import DecodeError, InvalidOption, Requeue, check_delay
+from gnsq_like.errors import DecodeError, InvalidOption, Requeue, check_seconds
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.user_code import ENDS, check_callable, undone
 from gnsq_like.wire.frames import RawMessage
@@ -254,12 +254,12 @@ class Message:
 
         :param delay: seconds until then; None for ``default_requeue_delay`` times the attempts
         :param backoff: whether this counts as a failure for the Reader's backoff
-        :raises ValueError: if delay is not a number of seconds below 2**31
+        :raises InvalidOption: if delay is not a number of seconds below 2**31
         """
         if self.answer is not None:
             self._late("requeue")
             return
-        check_delay("requeue", delay)
+        check_seconds("delay", delay, or_none=True, minimum=0)
         self.answer = "REQ"
         self._source.requeue(self, delay, backoff)
 
