@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
+_R = TypeVar("_R")
 _T = TypeVar("_T", str, int)
 _Item = TypeVar("_Item")
 
@@ -64,3 +66,15 @@ def list_of(record: Mapping[str, object], name: str, kind: type[_Item]) -> list[
     if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
         raise Malformed(f'"{name}" is not a list of {kind.__name__}')
     return value
+
+
+def record_of(cls: type[_R], record: Mapping[str, object], **others: object) -> _R:
+    """A dataclass made of a record's fields of the same names, which are text or whole numbers.
+
+    :param others: values of its other fields; a field that the record lacks has its default
+    """
+    for each in fields(cls):  # type: ignore[arg-type]
+        if each.name not in others and (each.name in record or each.default is MISSING):
+            is_text = each.type.startswith("str")
+            others[each.name] = value_of(record, each.name, str) if is_text else value_of(record, each.name, int)
+    return cls(**others)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnsq_like.errors import HTTPRequestFailed, InvalidOption, check_seconds
 from gnsq_like.http.client import HTTPClient, channel_params, topic_params
-from gnsq_like.http.decode import Malformed, json_of, text_of, value_of
+from gnsq_like.http.decode import Malformed, json_of, record_of, text_of, value_of
 from gnsq_like.http.stats import NsqdStats, checked_stats
 from gnsq_like.wire.commands import encode_body, mpub_body
 from gnsq_like.wire.names import encode_channel
@@ -29,23 +29,23 @@ class NsqdInfo:
     """An nsqd's description of itself. Fields that an older one does not send are None."""
 
     version: str
-    broadcast_address: str | None
-    hostname: str | None
+    broadcast_address: str | None = None
+    hostname: str | None = None
     #: -1 where it listens on a unix socket.
-    http_port: int | None
-    tcp_port: int | None
+    http_port: int | None = None
+    tcp_port: int | None = None
     #: Seconds since the epoch.
-    start_time: int | None
+    start_time: int | None = None
     #: Seconds; the most that a client may ask for in IDENTIFY.
-    max_heartbeat_interval: float | None
-    max_output_buffer_timeout: float | None
-    max_output_buffer_size: int | None
-    max_deflate_level: int | None
+    max_heartbeat_interval: float | None = None
+    max_output_buffer_timeout: float | None = None
+    max_output_buffer_size: int | None = None
+    max_deflate_level: int | None = None
     #: Its configured location; empty if not set.
-    topology_zone: str | None
-    topology_region: str | None
+    topology_zone: str | None = None
+    topology_region: str | None = None
     #: The whole JSON object, with fields that newer versions add; its durations are nanoseconds.
-    raw: Mapping[str, Any] = field(repr=False, compare=False)
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 class NsqdHTTPClient(HTTPClient):
@@ -179,30 +179,12 @@ class NsqdHTTPClient(HTTPClient):
 
 
 def _info(value: dict[str, object]) -> NsqdInfo:
-    def text(name: str) -> str | None:
-        return value_of(value, name, str) if name in value else None
-
-    def number(name: str) -> int | None:
-        return value_of(value, name, int) if name in value else None
-
-    def duration(name: str) -> float | None:
-        return value_of(value, name, int) / _NANOSECONDS if name in value else None
-
-    return NsqdInfo(
-        version=value_of(value, "version", str),
-        broadcast_address=text("broadcast_address"),
-        hostname=text("hostname"),
-        http_port=number("http_port"),
-        tcp_port=number("tcp_port"),
-        start_time=number("start_time"),
-        max_heartbeat_interval=duration("max_heartbeat_interval"),
-        max_output_buffer_timeout=duration("max_output_buffer_timeout"),
-        max_output_buffer_size=number("max_output_buffer_size"),
-        max_deflate_level=number("max_deflate_level"),
-        topology_zone=text("topology_zone"),
-        topology_region=text("topology_region"),
-        raw=value,
-    )
+    seconds = {
+        name: value_of(value, name, int) / _NANOSECONDS
+        for name in ("max_heartbeat_interval", "max_output_buffer_timeout")
+        if name in value
+    }
+    return record_of(NsqdInfo, value, raw=value, **seconds)
 
 
 def _stats_params(topic: str | None, channel: str | None, include_clients: bool, include_mem: bool) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 from gnsq_like.addresses import join_host_port
 from gnsq_like.errors import HTTPStatusError, InvalidAddress
 from gnsq_like.http.client import HTTPClient, channel_params, topic_params
-from gnsq_like.http.decode import Malformed, list_of, value_of
+from gnsq_like.http.decode import Malformed, list_of, record_of
 
 __all__ = ["LookupResult", "LookupdClient", "NsqdNode"]
 
@@ -142,18 +142,12 @@ def _nodes(value: dict[str, Any]) -> list[NsqdNode]:
 
 
 def _node(record: dict[str, Any]) -> NsqdNode:
-    address = value_of(record, "broadcast_address", str)
-    if not address:
-        raise Malformed('"broadcast_address" is empty')
-    return NsqdNode(
-        broadcast_address=address,
-        tcp_port=value_of(record, "tcp_port", int),
-        http_port=value_of(record, "http_port", int),
-        hostname=value_of(record, "hostname", str, ""),
-        version=value_of(record, "version", str, ""),
-        remote_address=value_of(record, "remote_address", str, ""),
+    node = record_of(
+        NsqdNode,
+        record,
         topics=tuple(list_of({"topics": None, **record}, "topics", str)),
         tombstones=tuple(list_of({"tombstones": None, **record}, "tombstones", bool)),
-        topology_zone=value_of(record, "topology_zone", str, ""),
-        topology_region=value_of(record, "topology_region", str, ""),
     )
+    if not node.broadcast_address:
+        raise Malformed('"broadcast_address" is empty')
+    return node
