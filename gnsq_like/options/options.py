@@ -98,14 +98,8 @@ def _with_types(given: Mapping[str, Any], annotation: Any) -> MappingProxyType[s
     return MappingProxyType({**given, **types, "call": Callable in origins, "also": given["also"] + types["also"]})
 
 
-class _Hidden:
-    """Replaces a value that may be a secret in errors."""
-
-    def __repr__(self) -> str:
-        return "<hidden>"
-
-
-_HIDDEN = _Hidden()
+#: Instead of a value that may be a secret, in errors.
+_HIDDEN = "<hidden>"
 
 
 @runtime_checkable

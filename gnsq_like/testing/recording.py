@@ -46,12 +46,7 @@ class RecordingProducer(Producer[Any]):
     def publish(self, topic: str, body: object, *, defer: float | None = None, timeout: float | None = None) -> None:
         """Record one message; raises the errors that Producer.publish raises before it sends."""
         self._check(timeout)
-        body = self._encoder.body(body)
-        if defer is None:
-            self._encoder.head(topic)
-        else:
-            self._encoder.dpub(topic, defer, body)
-        self.outbox.append(Published(topic, body, defer))
+        self.outbox.append(Published(topic, self.check(topic, body, defer=defer), defer))
 
     async def apublish(
         self, topic: str, body: object, *, defer: float | None = None, timeout: float | None = None
