@@ -49,12 +49,20 @@ else:
 
 logger = logging.getLogger(__name__)
 
-#: Arguments of a Producer besides its options.
-_ARGUMENTS = ("nsqd_tcp_addresses", "lookupd_http_addresses", "on_connect", "on_disconnect", "on_error", "on_auth")
 #: Seconds that closing waits for pending publishes, if the caller does not say.
 _CLOSE_TIMEOUT = 5.0
 #: Seconds that closing takes at most after waiting for pending publishes: hooks get one.
 _CLOSE_GRACE = 2.0
+
+
+class _Arguments(UnencodedProducerOptionsDict, total=False):
+    """Of a Producer, besides nsqds and encoder."""
+
+    lookupd_http_addresses: str | Iterable[str]
+    on_connect: Callable[[str], object] | None
+    on_disconnect: Callable[[str, NSQError | None], object] | None
+    on_error: Callable[[str, NSQError], object] | None
+    on_auth: Callable[[str, Authorized], object] | None
 
 
 def _choose_hub(own_thread: bool | None) -> HubHandle:
@@ -138,39 +146,24 @@ class Producer(Generic[Body]):
         self: Producer[bytes | bytearray | memoryview],
         nsqd_tcp_addresses: str | Iterable[str] = (),
         *,
-        lookupd_http_addresses: str | Iterable[str] = (),
-        on_connect: Callable[[str], object] | None = None,
-        on_disconnect: Callable[[str, NSQError | None], object] | None = None,
-        on_error: Callable[[str, NSQError], object] | None = None,
-        on_auth: Callable[[str, Authorized], object] | None = None,
         encoder: None = None,
-        **options: Unpack[UnencodedProducerOptionsDict],
+        **arguments: Unpack[_Arguments],
     ) -> None: ...
     @overload
     def __init__(
         self: Producer[Any],
         nsqd_tcp_addresses: str | Iterable[str] = (),
         *,
-        lookupd_http_addresses: str | Iterable[str] = (),
-        on_connect: Callable[[str], object] | None = None,
-        on_disconnect: Callable[[str, NSQError | None], object] | None = None,
-        on_error: Callable[[str, NSQError], object] | None = None,
-        on_auth: Callable[[str, Authorized], object] | None = None,
         encoder: Literal["json", "msgpack"],
-        **options: Unpack[UnencodedProducerOptionsDict],
+        **arguments: Unpack[_Arguments],
     ) -> None: ...
     @overload
     def __init__(
         self,
         nsqd_tcp_addresses: str | Iterable[str] = (),
         *,
-        lookupd_http_addresses: str | Iterable[str] = (),
-        on_connect: Callable[[str], object] | None = None,
-        on_disconnect: Callable[[str, NSQError | None], object] | None = None,
-        on_error: Callable[[str, NSQError], object] | None = None,
-        on_auth: Callable[[str, Authorized], object] | None = None,
         encoder: Callable[[Body], bytes],
-        **options: Unpack[UnencodedProducerOptionsDict],
+        **arguments: Unpack[_Arguments],
     ) -> None: ...
     def __init__(
         self,
@@ -183,7 +176,9 @@ class Producer(Generic[Body]):
         on_auth: Callable[[str, Authorized], object] | None = None,
         **options: Unpack[ProducerOptionsDict],
     ) -> None:
-        self.options: ProducerOptions = make_options(ProducerOptions, options, _ARGUMENTS)
+        self.options: ProducerOptions = make_options(
+            ProducerOptions, options, ("nsqd_tcp_addresses", *_Arguments.__annotations__)
+        )
         self._addresses = parse_addresses(nsqd_tcp_addresses)
         self._lookupds = check_addresses(lookupd_http_addresses)
         if not self._addresses and not self._lookupds:
