@@ -112,7 +112,7 @@ class Publish(PendingReply):
     """A PUB, MPUB or DPUB and its outcome.
 
     :param owner: the pool that sends it
-    :param command: its bytes; empty if they are made later (a batch, or one of its members)
+    :param command: its bytes; empty if they are made later (a batch, or a copy)
     :param deadline: monotonic time
     :param count: number of messages, for the statistics
     """
