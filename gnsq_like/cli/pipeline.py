@@ -20,17 +20,12 @@ import click
 from gnsq_like.cli.confirm import confirm, plural
 from gnsq_like.cli.exits import INTERRUPTED_STATUS, CannotRun
 from gnsq_like.cli.tool_options import Integer, Number
-from gnsq_like.durations import parse_duration
-from gnsq_like.errors import UsageError
 
 if TYPE_CHECKING:
     from gnsq_like.spark.pipeline import Replayed, Snapshot
 
 #: Modules that the commands need in addition to those of [cli].
 _NEEDED = {"pyspark", "pyarrow", "py4j"}
-
-#: Seconds: a century, more than any pipeline has run.
-_EVER = 100 * 366 * 86400
 
 
 class Failed(click.ClickException):
@@ -277,13 +272,6 @@ def _time(option: str, text: str) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def _seconds(text: str) -> float:
-    try:
-        return min(parse_duration(text), _EVER)
-    except UsageError as exc:
-        raise click.UsageError(f"--last {text}: {exc}") from None
-
-
 @pipeline.command(short_help="Show a pipeline at work on its own daemons.")
 @click.option("--messages", type=Integer(1, 10**8), default=100_000, show_default=True, help="Clicks to publish.")
 @click.option("--nsqds", type=Integer(1, 16), default=2, show_default=True, help="nsqds to start.")
@@ -292,15 +280,15 @@ def _seconds(text: str) -> float:
     "--location",
     type=click.Path(file_okay=False),
     default="",
-    help="Directory for the table and the report; it must be empty. Default: a new one below the temporary directory.",
+    help="Directory for the tables; it must be empty. Default: a new one below the temporary directory.",
 )
 @click.option("--quiet", is_flag=True, help="Print the result only.")
 def demo(messages: int, nsqds: int, seconds: float, location: str, quiet: bool) -> None:
-    """Show a pipeline at work: its own daemons, clicks, the table, the report.
+    """Show a pipeline at work: its own daemons, clicks, the table.
 
     Starts a nsqlookupd and some nsqds as child processes, publishes clicks to them, and runs a pipeline that writes
     them to Parquet. A few clicks are not JSON or lack a field, some are deferred, and some are requeued once by another
-    consumer. The last lines say how many are missing from the table or in it twice, and where table and report are.
+    consumer. The last lines say how many are missing from the table or in it twice, and where the tables are.
 
     \b
     Exit status:
@@ -330,7 +318,7 @@ def _sentences() -> Iterator[None]:
     # Nothing here uses pandas, but pyspark looks at it when it is imported.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     try:
-        from gnsq_like.errors import NSQError, UsageError
+        from gnsq_like.errors import NSQError
         from gnsq_like.spark.pipeline.faults import PipelineFailed
         from gnsq_like.spark.tables.data_file import TableError
 
@@ -338,8 +326,6 @@ def _sentences() -> Iterator[None]:
             yield
         except (PipelineFailed, TableError) as exc:
             raise Failed(str(exc)) from exc
-        except UsageError as exc:
-            raise CannotRun(str(exc)) from exc
         except NSQError as exc:
             raise CannotRun(str(exc)) from exc
     except ModuleNotFoundError as exc:
