@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -170,10 +171,10 @@ class Parser:
     def _structs(self, kind: StructType, made: pa.DataType, values: list[Any]) -> _Column:
         places = [at for at, each in enumerate(values) if each is not None] if None in values else None
         there = values if places is None else [values[at] for at in places]
-        columns = list(zip(*map(msgspec.structs.astuple, there), strict=True)) or [()] * len(kind.fields)
         arrays, wrong = [], set()
-        for at, (field, found) in enumerate(zip(kind.fields, columns, strict=True)):
-            array, of_field = self._column(field.dataType, made.field(at).type, list(found))
+        for at, field in enumerate(kind.fields):
+            found = list(map(attrgetter(f"f{at}"), there))
+            array, of_field = self._column(field.dataType, made.field(at).type, found)
             arrays.append(array)
             wrong |= of_field
             if not field.nullable and array.null_count:
