@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 #: Every temporary name begins with this; code that lists the directory must skip such names.
 TEMPORARY_PREFIX = "."
@@ -53,15 +53,14 @@ def write_file(
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, mode, dir_fd=directory)
     try:
-        with naming(path):
+        with naming(path), ExitStack() as unless_written:
+            unless_written.callback(remove_file, path, directory=directory)
             rest = memoryview(data)
             while rest:  # an almost full disk accepts part of it without an error
                 rest = rest[os.write(descriptor, rest) :]
             if sync:
                 os.fsync(descriptor)
-    except BaseException:
-        remove_file(path, directory=directory)
-        raise
+            unless_written.pop_all()
     finally:
         os.close(descriptor)
 

@@ -14,7 +14,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, Unpack, overload
@@ -254,11 +254,10 @@ class Producer(Generic[Body]):
         if is_full:  # in the queue with the others; it keeps its caller until it has left it
             out = PendingReply()
             hub_handle.call(pool.when, lambda: publish.done or publish.is_sent or len(pool.queue) < limit, out)
-            try:
+            with ExitStack() as unless_it_returns:
+                unless_it_returns.callback(publish.give_up)
                 hub_handle.wait(out, publish.deadline - now)
-            except BaseException:
-                publish.give_up()
-                raise
+                unless_it_returns.pop_all()
         return result
 
     async def apublish(
