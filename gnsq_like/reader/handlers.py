@@ -19,7 +19,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,7 @@ from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import wall_clock
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.thread_pool import ThreadPool
-from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, in_one_line, undone
+from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, in_one_line, outcome_of, undone
 from gnsq_like.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
@@ -189,21 +189,20 @@ class Limits:
         self, name: str, function: Callable[[Message], object], outcome: Outcome, message: Message
     ) -> NSQError | None:
         """Call the user's function, where the handler would run. If it fails, requeue the message, and log it."""
-        try:
-            if (fault := undone(function(message))) is not None:
-                raise NSQError(f"{name} did nothing: {fault}")
-        except BaseException as exc:
-            if isinstance(exc, ENDS):
-                message.fail(exc)
-                raise
-            if message.answer is None:
-                message.requeue(backoff=outcome is Outcome.FAILED_LAST)
-            text = f"{name} raised; message {message.id} is requeued, not lost"
-            self._failures.log(text, exc, message.log_fields)
-            error = NSQError(f"{name} failed for message {message.id}: {exc!r}")
-            error.__cause__ = exc
-            return error
-        return None
+        with ExitStack() as ended:
+            ended.callback(message.requeue, 0, backoff=False)
+            result, exc = outcome_of(function, message)
+            ended.pop_all()
+        if (fault := undone(result)) is not None:
+            exc = NSQError(f"{name} did nothing: {fault}")
+        if exc is None:
+            return None
+        if message.answer is None:
+            message.requeue(backoff=outcome is Outcome.FAILED_LAST)
+        self._failures.log(f"{name} raised; message {message.id} is requeued, not lost", exc, message.log_fields)
+        error = NSQError(f"{name} failed for message {message.id}: {exc!r}")
+        error.__cause__ = exc
+        return error
 
 
 class Loops:

@@ -8,9 +8,9 @@ interrupted.
 An exception that escapes an action, a ``gevent.Timeout`` included, is logged, and the loop continues. KeyboardInterrupt
 and SystemExit reach the main greenlet as from any greenlet of gevent, and the loop goes on. GreenletExit ends it.
 
-Rules for editors: wake the greenlet only by its ``switch``, never by a Python callback in the hub, so that what a
-signal handler raises comes up here, and not in the hub. The greenlet waits in one place only, so it does not matter
-what has woken it.
+Rules for editors: wake the greenlet only by its ``switch``, never by a Python callback in the hub, so that what
+interrupts it comes up here, and not in the hub. The greenlet waits in one place only, so it does not matter what has
+woken it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from gevent._hub_local import get_hub_if_exists
 
 from gnsq_like.errors import NO_DESCRIPTORS, NSQError
 from gnsq_like.runtime import native, owner
-from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, print_exception, undone
+from gnsq_like.runtime.user_code import FailureLog, check_callable, outcome_of, print_exception, undone
 
 logger = logging.getLogger(__name__)
 
@@ -74,19 +74,17 @@ class Dispatcher:
                     dropped, self._dropped = self._dropped, 0
                     self.call_soon(logger.warning, "%d log records were dropped, because the log was slow", dropped)
                 function, arguments, named = self._calls.popleft()
-                try:
-                    if (fault := undone(function(*arguments, **named))) is not None:
-                        raise NSQError(f"it did nothing: {fault}")
-                except ENDS:
-                    raise
-                except BaseException as exc:
+                result, exc = outcome_of(function, *arguments, **named)
+                if (fault := undone(result)) is not None:
+                    exc = NSQError(f"it did nothing: {fault}")
+                if exc is not None:
                     self._failed(function, exc)
         finally:
             # A call may have ended this greenlet (SystemExit); make the remaining ones in a new one.
             self._greenlet = gevent.spawn(self._run) if self._calls else None
 
-    def _failed(self, _function: Callable[..., object], _exc: BaseException) -> None:
-        print_exception()
+    def _failed(self, _function: Callable[..., object], exc: BaseException) -> None:
+        print_exception(exc)
 
 
 class HookRunner(Dispatcher):

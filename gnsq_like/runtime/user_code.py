@@ -36,10 +36,10 @@ logger = logging.getLogger(__name__)
 ENDS = (GreenletExit, KeyboardInterrupt, SystemExit)
 
 
-def outcome_of(function: Callable[..., Any], *arguments: object) -> tuple[Any, BaseException | None]:
+def outcome_of(function: Callable[..., Any], *arguments: object, **named: object) -> tuple[Any, BaseException | None]:
     """What a function that runs code of the user returns, and what it raises instead; ENDS pass."""
     try:
-        return function(*arguments), None
+        return function(*arguments, **named), None
     except ENDS:
         raise
     except BaseException as exc:
@@ -174,15 +174,15 @@ class FailureLog:
             else:
                 line = "%s: %s; number %d of these within a minute"
                 self._logger.warning(line, text, in_one_line(exc), count + 1, extra=extra, stacklevel=2)
-        except Exception:  # of a filter
-            print_exception()
+        except Exception as failure:  # of a filter
+            print_exception(failure)
 
 
-def print_exception() -> None:
+def print_exception(exc: BaseException) -> None:
     """Print what was raised while something was logged, as ``logging`` does for its handlers."""
     if logging.raiseExceptions and sys.stderr is not None:
         with suppress(OSError, ValueError):
-            traceback.print_exc()
+            traceback.print_exception(exc)
 
 
 def summary(exc: BaseException) -> str:
