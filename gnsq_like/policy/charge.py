@@ -66,7 +66,8 @@ class RoundTrip:
         """Likewise. Twice the present value agrees with it."""
         if seconds <= 2 * self.seconds:
             self.confirmed_at = now
-            self.doubts = max(0, self.doubts - 1)
+            if self.doubts:
+                self.doubts -= 1
         if seconds < self.seconds:
             self.seconds = seconds
 

@@ -169,7 +169,10 @@ class Burst(Level):
         """A round is over, and nsqd may have had more: one of a single message, or of a doubtful round trip."""
         self._alike += 1
         self._rounds += 1
-        self._shortest, self._longest = min(self._shortest, took), max(self._longest, took)
+        if took < self._shortest:
+            self._shortest = took
+        if took > self._longest:
+            self._longest = took
         if self._longest > SPREAD * self._shortest:
             self._alike, self._shortest, self._longest = 1, took, took
         if charge.share == 1:  # no trial is possible
