@@ -175,7 +175,7 @@ class Burst(Level):
             self._longest = took
         if self._longest > SPREAD * self._shortest:
             self._alike, self._shortest, self._longest = 1, took, took
-        if charge.share == 1:  # no trial is possible
+        if charge.share <= 1:  # no trial is possible; 0 if the message came after the turn
             if self._alike >= SURE:
                 charge.round_trip.is_at_least(self._shortest, now)
         elif 2 * self.burst <= charge.share and (self._alike >= self._enough or self._rounds >= ROUNDS):

@@ -161,6 +161,21 @@ def test_a_burst_that_the_share_cannot_double_is_kept():
     assert line.level.burst == 2
 
 
+def test_messages_that_come_after_their_turns_show_the_round_trip():
+    """It has become longer than a turn, so each message comes when RDY is 0 again."""
+    line = line_of(Burst(TICKER), 0)
+    for turn in range(SURE + 1):
+        now = float(turn)
+        line.grant(1, now)
+        assert command(line, now) == 1
+        line.grant(0, now + 0.03)
+        line.level.fall_silent()
+        assert command(line, now + 0.03) == 0
+        receive(line, 1, now + 0.05)
+        line.answered(1, now + 0.05)
+    assert line.round_trip.seconds == pytest.approx(0.05)
+
+
 def test_where_the_ticker_fires_within_a_few_round_trips_rdy_is_the_share():
     line = line_of(Burst(ROUND_TRIP), 200)
     assert line.rdy == 200
