@@ -13,7 +13,7 @@ share that it filled within a second, and one in any case. If all needs fit into
 and the rest is dealt out level. If not, the places are *contested*.
 
 **Turns.** nsqd answers RDY 1 at once if it has a message. So where places are contested, a turn ends by a *moment*
-without a message, and the connection is *silent* until its next message; the others are *busy*. The silent ones share
+without a message (longer if there were messages for a while), and the connection is *silent* until its next message; the others are *busy*. The silent ones share
 what the busy ones do not need, and have 15 % of the places at least, on which they take turns: RDY 1 for a moment, the
 longest waiting next. Where that is less than one place, they have one until each had its turn, and then the busy ones
 have it for as long at least.
@@ -51,6 +51,9 @@ from gnsq_like.policy.rate_limit import RateLimit
 MOMENT_ROUND_TRIPS = 1.5
 #: ... but at least these seconds: nsqd may need that long on a busy machine.
 MOMENT = 0.025
+#: ... or half of the time for which it has brought messages, up to these: traffic of 20 a second has such pauses only
+#: once in a few seconds.
+LULL = 0.2
 #: All slices of busy connections pass within so many seconds, after which a remainder goes to the next, too ...
 SLICES = 10.0
 #: ... but one lasts so many seconds and round trips at least: each costs one or two of these.
@@ -241,9 +244,9 @@ class Places(Generic[K]):
         known = line.round_trip.confirmed_at >= self._longer_at or now > self._longer_until
         return line.settling(0.0 if known else self._longest)
 
-    def _moment(self, line: Line[K]) -> float:
-        """Seconds without a message that end a turn."""
-        shortest = max(MOMENT, MOMENT_ROUND_TRIPS * line.round_trip.seconds)
+    def _moment(self, line: Line[K], lasted: float = 0.0) -> float:
+        """Seconds without a message that end a turn which has brought messages for so long."""
+        shortest = max(MOMENT, MOMENT_ROUND_TRIPS * line.round_trip.seconds, min(LULL, lasted / 2))
         return min(shortest, self.settings.low_rdy_idle_timeout)
 
     def _wake(self, at: float) -> None:
@@ -310,7 +313,8 @@ class Places(Generic[K]):
 
     def _end_turn(self, line: Line[K], now: float) -> None:
         """A turn ends by a moment without a message."""
-        ends = line.quiet_since(now) + self._moment(line)
+        since = line.quiet_since(now)
+        ends = since + self._moment(line, since - line.turn_at)
         if line.in_time:
             ends = FOREVER  # its answer wakes
         if ends > now:
@@ -366,10 +370,7 @@ class Places(Generic[K]):
         over = [line for line in holders if line not in stay]
         ready = [line for line in lines if line.is_ready and line.waiting_since < before]
         ready.sort(key=lambda line: line.rank)
-        # Those that still settle have their places, too.
-        settling = sum(1 for line in lines if line.coming and not line.share and line.was_silent == line.silent)
-        free = max(0, seats - len(stay) - settling)
-        next_ = in_turn(ready + over, lines, stay, free)
+        next_ = in_turn(ready + over, lines, stay, max(0, seats - len(stay)))
         for line in next_:
             if line.share:
                 line.turn_at = now

@@ -108,6 +108,18 @@ def test_where_places_suffice_a_rare_message_comes_at_once_beside_a_busy_nsqd(cl
     assert quantile(waits(scene, scene.nsqds[1:]), 0.5) < 0.001
 
 
+@pytest.mark.parametrize("rate", [20, 50])
+@scenario
+def test_steady_traffic_keeps_its_places_over_its_pauses(cluster: Cluster, rate: int) -> None:
+    """Beside silent nsqds that take turns on the others."""
+    random = Random(1)
+    scene = Scene(cluster, 15, 7, seconds=0.02, adaptive=True)
+    scene.run(15.0)
+    flow(scene, scene.nsqds[0], lambda: random.expovariate(rate))
+    scene.run(30.0)
+    assert quantile(waits(scene, scene.nsqds[:1]), 0.9) < 0.001
+
+
 # --- busy ones
 
 
