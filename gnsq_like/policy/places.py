@@ -13,10 +13,10 @@ share that it filled within a second, and one in any case. If all needs fit into
 and the rest is dealt out level. If not, the places are *contested*.
 
 **Turns.** nsqd answers RDY 1 at once if it has a message. So where places are contested, a turn ends by a *moment*
-without a message (longer if there were messages for a while), and the connection is *silent* until its next message; the others are *busy*. The silent ones share
-what the busy ones do not need, and have 15 % of the places at least, on which they take turns: RDY 1 for a moment, the
-longest waiting next. Where that is less than one place, they have one until each had its turn, and then the busy ones
-have it for as long at least.
+without a message (a longer one if it has brought messages for a while), and the connection is *silent* until its next
+message; the others are *busy*. The silent ones share what the busy ones do not need, and have 15 % of the places at
+least, on which they take turns: RDY 1 for a moment, the longest waiting next. Where that is less than one place, they
+have one until each had its turn, and then the busy ones have it for as long at least.
 The busy ones share the rest equally, level among topics; the remainder moves on every ten seconds. If there are more of
 them than places, they have RDY 1 for a *slice*, the topics with the fewest places first, then the longest waiting.
 
