@@ -131,7 +131,7 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
     from gnsq_like.admin.web.metrics import ClusterCollector
     from gnsq_like.cluster.nodes import Node
     from gnsq_like.contrib.prometheus import Metrics
-    from gnsq_like.http.stats import checked_stats
+    from gnsq_like.http.nsqd import checked_stats
     from gnsq_like.spark.pipeline.status import RunStatus
     from gnsq_like.spark.source.plan import Depth, Queue
     from gnsq_like.spark.staging.offsets import TopicChannel

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnsq_like.http.stats import ChannelStats, ClientStats, LatencyStats, NsqdStats, TopicStats
+from gnsq_like.http.nsqd import ChannelStats, ClientStats, LatencyStats, NsqdStats, TopicStats
 
 #: In the order of the API's objects.
 TOPIC_COUNTS = ("depth", "backend_depth", "message_count")

@@ -1,4 +1,4 @@
-"""The base of the clients for nsqd's and nsqlookupd's HTTP APIs.
+"""The base of the clients for nsqd's and nsqlookupd's HTTP APIs, and the checks of what these answer.
 
 A client may be made anywhere and used from any greenlet and any OS thread. It has one :class:`~.exchange.Session` for
 each process and hub, which makes one request at a time: a forked child must not use its parent's sockets, and a socket
@@ -7,10 +7,13 @@ belongs to a hub. A request that outlasts its caller's wait keeps the Session un
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import MISSING, fields
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -23,7 +26,6 @@ from gevent.lock import Semaphore
 
 from gnsq_like._version import __version__
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption, check_seconds, reason_of
-from gnsq_like.http.decode import Malformed, line_of, object_of, value_of
 from gnsq_like.http.url import parse_base_url
 from gnsq_like.runtime import native
 from gnsq_like.runtime.thread_pool import call_blocking
@@ -47,6 +49,16 @@ LOAD_SECONDS = 60.0
 Authorization = str | Callable[[], str | None]
 
 _T = TypeVar("_T")
+_Item = TypeVar("_Item")
+_Value = TypeVar("_Value", str, int)
+
+_NAMES = {str: "text", int: "a whole number"}
+#: In JSON, a surrogate. Half of a pair is text to Python, but cannot be written anywhere.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class Malformed(Exception):
+    """A response is malformed; the text says how. Never leaves this package's clients."""
 
 
 class _Owner(NamedTuple):
@@ -207,6 +219,68 @@ class HTTPClient:
         if authorization is not None:
             headers["Authorization"] = _check_header(authorization)
         return headers
+
+
+def json_of(body: bytes) -> Any:
+    """The value of a JSON text."""
+    try:
+        value = json.loads(body)
+        if _SURROGATE.search(body):
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise Malformed("it is not JSON") from None
+    return value
+
+
+def object_of(body: bytes) -> dict[str, object]:
+    """The value of a JSON text that must be an object."""
+    value = json_of(body)
+    if not isinstance(value, dict):
+        raise Malformed("a JSON object was expected")
+    return value
+
+
+def text_of(body: bytes) -> str:
+    """Text; bytes that are not UTF-8 are replaced."""
+    return body.decode("utf-8", "replace")
+
+
+def line_of(body: bytes) -> str:
+    """The beginning of a text as one line, for an error."""
+    return " ".join(text_of(body[:1000]).split())[:200]
+
+
+def value_of(record: Mapping[str, object], name: str, kind: type[_Value], default: _Value | None = None) -> _Value:
+    """A field, of this type; ``default`` if it is missing."""
+    value = record.get(name, default)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise Malformed(f'"{name}" is not {_NAMES[kind]}')
+    return value
+
+
+def list_of(record: Mapping[str, object], name: str, kind: type[_Item], default: object = ...) -> list[_Item]:
+    """A field that is a list, each of its items of this type; empty for null, which is Go's empty list.
+
+    :param default: None if the field may be missing
+    """
+    value = record.get(name, default)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
+        raise Malformed(f'"{name}" is not a list of {kind.__name__}')
+    return value
+
+
+def record_of(cls: type[_T], record: Mapping[str, object], **others: object) -> _T:
+    """A dataclass made of a record's fields of the same names, which are text or whole numbers.
+
+    :param others: values of its other fields; a field that the record lacks has its default
+    """
+    for each in fields(cls):  # type: ignore[arg-type]
+        if each.name not in others and (each.name in record or each.default is MISSING):
+            is_text = each.type.startswith("str")
+            others[each.name] = value_of(record, each.name, str) if is_text else value_of(record, each.name, int)
+    return cls(**others)
 
 
 def topic_params(topic: str) -> dict[str, str]:

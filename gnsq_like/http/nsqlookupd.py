@@ -7,8 +7,7 @@ from typing import Any
 
 from gnsq_like.addresses import join_host_port
 from gnsq_like.errors import HTTPStatusError, InvalidAddress
-from gnsq_like.http.client import HTTPClient, channel_params, topic_params
-from gnsq_like.http.decode import Malformed, list_of, record_of
+from gnsq_like.http.client import HTTPClient, Malformed, channel_params, list_of, record_of, topic_params
 
 __all__ = ["LookupResult", "LookupdClient", "NsqdNode"]
 
@@ -145,8 +144,8 @@ def _node(record: dict[str, Any]) -> NsqdNode:
     node = record_of(
         NsqdNode,
         record,
-        topics=tuple(list_of({"topics": None, **record}, "topics", str)),
-        tombstones=tuple(list_of({"tombstones": None, **record}, "tombstones", bool)),
+        topics=tuple(list_of(record, "topics", str, None)),
+        tombstones=tuple(list_of(record, "tombstones", bool, None)),
     )
     if not node.broadcast_address:
         raise Malformed('"broadcast_address" is empty')

@@ -16,7 +16,7 @@ from gnsq_like.admin.upstream.cluster import MOST_CPU, Cluster
 from gnsq_like.admin.upstream.overview import NodeStats, NodeTotal, Overview, add_node, read_stats
 from gnsq_like.cluster.daemons import Daemons
 from gnsq_like.cluster.nodes import Node
-from gnsq_like.http.stats import checked_stats
+from gnsq_like.http.nsqd import checked_stats
 
 pytestmark = pytest.mark.commands
 

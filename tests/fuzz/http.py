@@ -15,8 +15,8 @@ from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidAddress
 from gnsq_like.http import nsqd as nsqd_client
 from gnsq_like.http import nsqlookupd as lookupd_client
-from gnsq_like.http.decode import Malformed, list_of, object_of
-from gnsq_like.http.stats import checked_stats
+from gnsq_like.http.client import Malformed, list_of, object_of
+from gnsq_like.http.nsqd import checked_stats
 from gnsq_like.httpd.server import HTTPServer
 from gnsq_like.httpd.wsgi import Application
 from gnsq_like.server import Nsqd, Nsqlookupd

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.http.decode import Malformed, json_of, line_of, list_of, object_of, text_of, value_of
+from gnsq_like.http.client import Malformed, json_of, line_of, list_of, object_of, text_of, value_of
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

@@ -10,7 +10,7 @@ import pytest
 from gevent import socket
 
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidBody, InvalidName, InvalidOption
-from gnsq_like.http.stats import ChannelStats, TopicStats
+from gnsq_like.http.nsqd import ChannelStats, TopicStats
 from gnsq_like.wire import commands
 from gnsq_like.wire.frames import OK, Frame, FrameDecoder
 from tests.support.daemons import KINDS, Kind, running_nsqd, running_nsqlookupd, wait_for

@@ -24,7 +24,7 @@ from gevent.server import StreamServer
 from gnsq_like import Message, Producer, Reader
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NotSent, NsqdError, PublishRefused, TLSError
-from gnsq_like.http.stats import ClientStats
+from gnsq_like.http.nsqd import ClientStats
 from gnsq_like.testing import FaultProxy
 from gnsq_like.wire.negotiated import Authorized
 from tests.support.auth_server import running_auth_server

@@ -21,7 +21,7 @@ from gevent import socket
 from gevent.pool import Pool
 
 from gnsq_like import Message
-from gnsq_like.http.stats import ChannelStats
+from gnsq_like.http.nsqd import ChannelStats
 from gnsq_like.testing import RunningNsqd
 from tests.support.daemons import Running, wait_for
 from tests.support.notes import Note, open_gate, read_notes

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gnsq_like.cluster.figures import ChannelFigures, TopicFigures, read_topics
 from gnsq_like.cluster.nodes import Node
-from gnsq_like.http.stats import NsqdStats
+from gnsq_like.http.nsqd import NsqdStats
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gnsq_like.http.stats import ChannelStats
+from gnsq_like.http.nsqd import ChannelStats
 from tests.support.daemons import Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.patient import LookupdClient, NsqdHTTPClient
 from tests.support.spark_engine import PATIENT

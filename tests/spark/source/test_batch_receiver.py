@@ -8,7 +8,7 @@ import gevent
 import pytest
 
 from gnsq_like.errors import ConnectionFailed
-from gnsq_like.http.stats import ChannelStats
+from gnsq_like.http.nsqd import ChannelStats
 from tests.support.daemons import KINDS, Running, running_nsqd, wait_for
 from tests.support.patient import NsqdHTTPClient
 from tests.support.peer import CLOSE_WAIT, OK, PATIENCE, ScriptedNsqd, scripted_nsqd
