@@ -1,14 +1,25 @@
 """Addresses: "host:port", "[ipv6]:port" or "unix:/path"; the one parser for client and daemons.
 
 As for NSQ's daemons, "unix:" may be left out of a path that has a "/" or ends in ".sock", and has no colon.
+
+Those of HTTP APIs may be URLs, with a path and credentials. The credentials are removed here, so that no log and no
+error elsewhere can show them.
 """
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from gnsq_like.errors import InvalidAddress
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+#: Characters that would end a URL early, or that other parsers read differently.
+_NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f?#\\]")
+_URLS = '"host:port", "[ipv6]:port" or "http(s)://host:port/path"'
 
 
 class Address(NamedTuple):
@@ -74,3 +85,61 @@ def parse_addresses(addresses: str | Iterable[str]) -> tuple[Address, ...]:
 def one_or_several(given: str | Iterable[str]) -> list[str]:
     """A list of one address, or of an iterable of addresses; unchecked."""
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
+
+
+def parse_base_url(address: str) -> tuple[str, str | None]:
+    """The URL below which an HTTP API lies, without credentials and without a slash at the end.
+
+    Beside it, the Authorization header for the address's user and password, or None.
+
+    :param address: "host:port", "[ipv6]:port", or "http(s)://[user:password@]host[:port][/path]"; special
+        characters in user, password and path are percent-encoded
+    :raises InvalidAddress: for anything else; its text holds no credentials
+    """
+    if not isinstance(address, str):
+        raise InvalidAddress(f"<{type(address).__name__}>", f"it is of type {type(address).__name__}, not str", _URLS)
+    visible = shown(address)
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        scheme, rest = "http", address
+    scheme = scheme.lower()
+    if scheme not in _DEFAULT_PORTS:
+        raise InvalidAddress(visible, "the scheme must be http or https", _URLS)
+    if _NOT_IN_A_URL.search(rest):
+        raise InvalidAddress(visible, "it must not contain blanks, ?, # or \\", _URLS)
+    authority, _, path = rest.partition("/")
+    # Otherwise the part of a password after a slash would be taken for a path, and shown.
+    if "@" in path:
+        raise InvalidAddress(visible, "an @ in the path, and an @ or / in the password, must be percent-encoded", _URLS)
+    userinfo, at, host_port = authority.rpartition("@")
+    if separator and not re.search(r":[^\]]*$", host_port):
+        host_port += f":{_DEFAULT_PORTS[scheme]}"
+    try:
+        where = parse_address(host_port)
+    except InvalidAddress as exc:
+        raise InvalidAddress(visible, exc.reason, _URLS) from None
+    if where.path:
+        raise InvalidAddress(visible, "HTTP over a unix socket is not supported", _URLS)
+    path = path.rstrip("/")
+    return f"{scheme}://{where}" + (f"/{path}" if path else ""), _basic(userinfo) if at else None
+
+
+def check_base_urls(given: str | Iterable[str]) -> list[str]:
+    """One address or several, unchanged; raises InvalidAddress for one that :func:`parse_base_url` refuses."""
+    addresses = one_or_several(given)
+    for address in addresses:
+        parse_base_url(address)
+    return addresses
+
+
+def shown(address: str) -> str:
+    """An address as it is shown everywhere, also one that is invalid: without user and password."""
+    before, at, after = address.rpartition("@")
+    scheme, separator, _ = before.partition("://")
+    return f"{scheme}://{after}" if at and separator else after
+
+
+def _basic(userinfo: str) -> str:
+    user, _, password = userinfo.partition(":")
+    credentials = f"{unquote(user)}:{unquote(password)}".encode()
+    return f"Basic {base64.b64encode(credentials).decode('ascii')}"

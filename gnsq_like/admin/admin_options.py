@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnsq_like.addresses import parse_address
+from gnsq_like.addresses import check_base_urls, parse_address, shown
 from gnsq_like.errors import InvalidOption
-from gnsq_like.http.url import check_addresses, shown
 from gnsq_like.server.daemon_options import make_tuples
 
 LOG_LEVELS = ("debug", "info", "warn", "error", "fatal")
@@ -132,11 +131,11 @@ class AdminOptions:
         if not (lookupds or nsqds or self.clusters):
             reason = "--nsqd-http-address or --lookupd-http-address required"
             raise InvalidOption("lookupd_http_addresses", lookupds, reason)
-        check_addresses([*lookupds, *nsqds])
+        check_base_urls([*lookupds, *nsqds])
         for name, addresses in self.clusters.items():
             if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
                 raise InvalidOption("clusters", name, "a name consists of letters, digits, - and _")
-            check_addresses(split_kind(addresses)[1])
+            check_base_urls(split_kind(addresses)[1])
         self._check_pair("http_client_tls")
         self._check_pair("nsqd_tls")
         self._check_pair("tls")

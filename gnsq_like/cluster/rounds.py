@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 
 import gevent
 
+from gnsq_like.addresses import shown
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, NSQError, UsageError
 from gnsq_like.http.client import HTTPClient
-from gnsq_like.http.url import shown
 
 logger = logging.getLogger(__name__)
 

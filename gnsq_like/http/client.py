@@ -25,8 +25,8 @@ from gevent._hub_local import get_hub_if_exists
 from gevent.lock import Semaphore
 
 from gnsq_like._version import __version__
+from gnsq_like.addresses import parse_base_url
 from gnsq_like.errors import HTTPRequestFailed, HTTPStatusError, InvalidOption, check_seconds, reason_of
-from gnsq_like.http.url import parse_base_url
 from gnsq_like.runtime import native
 from gnsq_like.runtime.thread_pool import call_blocking
 from gnsq_like.wire.names import encode_channel, encode_topic
@@ -106,9 +106,9 @@ class HTTPClient:
         cert: str | tuple[str, str] | None = None,
         max_answer_bytes: int = DEFAULT_MAX_ANSWER_BYTES,
     ) -> None:
-        base = parse_base_url(address)
         #: Every request goes below this URL. It holds no credentials.
-        self.url: str = base.url
+        self.url: str
+        self.url, credentials = parse_base_url(address)
         check_seconds("timeout", timeout, above=0)
         check_seconds("connect_timeout", connect_timeout, above=0)
         self._timeout, self._connect_timeout = timeout, connect_timeout
@@ -117,7 +117,7 @@ class HTTPClient:
         self._max_answer_bytes = max_answer_bytes
         if authorization is not None and not callable(authorization):
             _check_header(authorization)
-        self._authorization: Authorization | None = base.authorization or authorization
+        self._authorization: Authorization | None = credentials or authorization
         self._verify = _check_verify(verify)
         self._cert = _check_cert(cert)
         #: By process and hub. close() begins a new dict.

@@ -31,8 +31,8 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
+from gnsq_like.addresses import shown
 from gnsq_like.errors import HTTPRequestFailed, reason_of
-from gnsq_like.http.url import shown
 
 #: Bytes of one read of a body.
 READ_BYTES = 64 * 1024

@@ -23,9 +23,8 @@ import gevent
 from gevent import Greenlet, getcurrent, monkey
 from gevent._hub_local import get_hub_if_exists
 
-from gnsq_like.addresses import parse_addresses
+from gnsq_like.addresses import check_base_urls, parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, UsageError, check_seconds
-from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options
 from gnsq_like.options.keywords import UnencodedProducerOptionsDict
 from gnsq_like.producer.encoder import Encoder
@@ -180,7 +179,7 @@ class Producer(Generic[Body]):
             ProducerOptions, options, ("nsqd_tcp_addresses", *_Arguments.__annotations__)
         )
         self._addresses = parse_addresses(nsqd_tcp_addresses)
-        self._lookupds = check_addresses(lookupd_http_addresses)
+        self._lookupds = check_base_urls(lookupd_http_addresses)
         if not self._addresses and not self._lookupds:
             raise InvalidOption("nsqd_tcp_addresses", (), "set nsqd_tcp_addresses, lookupd_http_addresses, or both")
         if self.options.replicas > len(self._addresses) and not self._lookupds:

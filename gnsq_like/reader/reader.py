@@ -13,9 +13,8 @@ from typing import Any, Unpack
 
 import gevent
 
-from gnsq_like.addresses import parse_addresses
+from gnsq_like.addresses import check_base_urls, parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds, reason_of
-from gnsq_like.http.url import check_addresses
 from gnsq_like.options import ReaderOptions, ReaderOptionsDict, make_options
 from gnsq_like.reader.flow_control import Steering
 from gnsq_like.reader.handlers import Handler, check_handler
@@ -115,7 +114,7 @@ class Reader:
         check_handler(handler)
         make_decoder(self.options.decoder)  # checks it
         nsqds = parse_addresses(nsqd_tcp_addresses)
-        lookupds = check_addresses(lookupd_http_addresses)
+        lookupds = check_base_urls(lookupd_http_addresses)
         if not nsqds and not lookupds:
             raise InvalidOption("nsqd_tcp_addresses", (), "set nsqd_tcp_addresses, lookupd_http_addresses, or both")
         if topics.pattern is not None and nsqds:

@@ -10,12 +10,12 @@ from typing import Any
 
 from flask import request
 
+from gnsq_like.addresses import check_base_urls, shown
 from gnsq_like.admin.admin_options import LOG_LEVELS, AdminOptions, read_network
 from gnsq_like.admin.web.api import read_body
 from gnsq_like.admin.web.identity import is_within
 from gnsq_like.admin.web.site import Site
 from gnsq_like.errors import InvalidAddress
-from gnsq_like.http.url import check_addresses, shown
 from gnsq_like.httpd.wsgi import Answer, HTTPProblem
 
 #: Names in NSQ's config file that differ from the options'.
@@ -69,7 +69,7 @@ def _addresses(body: bytes) -> list[str]:
     if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
         raise HTTPProblem(400, "INVALID_VALUE")
     try:
-        return check_addresses(found)
+        return check_base_urls(found)
     except InvalidAddress:
         raise HTTPProblem(400, "INVALID_VALUE") from None
 

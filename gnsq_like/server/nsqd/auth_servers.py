@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlencode, urlsplit
 
-from gnsq_like.addresses import join_host_port
+from gnsq_like.addresses import join_host_port, shown
 from gnsq_like.errors import NSQError
 from gnsq_like.http.client import HTTPClient
-from gnsq_like.http.url import shown
 from gnsq_like.runtime.native import draw
 from gnsq_like.server.daemon_options import NsqdOptions
 from gnsq_like.server.nsqd.authorizations import Access, read_access

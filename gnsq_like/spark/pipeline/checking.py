@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from gnsq_like.addresses import shown
 from gnsq_like.errors import NSQError
-from gnsq_like.http.url import shown
 from gnsq_like.spark.pipeline.config import Pipeline, load_pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.reachable import check_sink

@@ -8,9 +8,8 @@ import gevent
 from gevent import socket
 
 from gnsq_like import Connection, LookupdClient
-from gnsq_like.addresses import parse_address
+from gnsq_like.addresses import parse_address, shown
 from gnsq_like.errors import NSQError
-from gnsq_like.http.url import shown
 from gnsq_like.spark.format_options import connection_options
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.sink import SinkOptions

@@ -14,11 +14,11 @@ from typing import Any
 import gevent
 
 from gnsq_like import Connection, LookupdClient, NsqdHTTPClient, NsqdNode
+from gnsq_like.addresses import shown
 from gnsq_like.cluster.daemons import Daemons
 from gnsq_like.cluster.figures import ChannelFigures, TopicFigures, read_topics
 from gnsq_like.cluster.operations import create_at
 from gnsq_like.cluster.rounds import Round
-from gnsq_like.http.url import shown
 from gnsq_like.spark.format_options import SourceOptions
 from gnsq_like.spark.source.plan import Depth, Queue
 from gnsq_like.spark.staging.offsets import TopicChannel
