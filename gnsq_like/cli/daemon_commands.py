@@ -22,10 +22,10 @@ import gevent.os
 from gevent.event import Event
 
 from gnsq_like._version import __version__
+from gnsq_like.as_text import format_duration, parse_duration
 from gnsq_like.cli.config_file import read_toml
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tool_options import Decorator, Function
-from gnsq_like.durations import format_duration, parse_duration
 from gnsq_like.errors import UsageError, did_you_mean
 from gnsq_like.runtime.signals import on_signals
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions

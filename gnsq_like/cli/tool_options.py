@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import click
 from click.core import ParameterSource
 
-from gnsq_like.durations import parse_duration
+from gnsq_like.as_text import parse_duration
 from gnsq_like.errors import UsageError
 
 _F = TypeVar("_F", bound=Callable[..., object])

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from gevent import monkey
 
 from gnsq_like.addresses import join_host_port, parse_address
-from gnsq_like.durations import format_duration
+from gnsq_like.as_text import format_duration
 from gnsq_like.errors import InvalidOption, did_you_mean
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.server.daemon_process import START_TIMEOUT, DaemonProcess

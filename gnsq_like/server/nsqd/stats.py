@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from gnsq_like.durations import format_duration
+from gnsq_like.as_text import format_duration
 from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.channel import Channel
 from gnsq_like.server.broker.latency import NOT_MEASURED, percentiles_of
