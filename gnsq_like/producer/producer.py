@@ -25,8 +25,8 @@ from gevent._hub_local import get_hub_if_exists
 
 from gnsq_like.addresses import check_base_urls, parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, UsageError, check_seconds
+from gnsq_like.option_keywords import UnencodedProducerOptionsDict
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options
-from gnsq_like.options.keywords import UnencodedProducerOptionsDict
 from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import GRACE, Publish, PublishCounts, PublishResult

@@ -18,8 +18,32 @@ from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin,
 from gnsq_like._version import __version__
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidAddress, InvalidOption, did_you_mean
+from gnsq_like.option_keywords import (
+    ConnectionOptionsDict,
+    DiscoveryOptionsDict,
+    ProducerOptionsDict,
+    ReaderOptionsDict,
+)
 from gnsq_like.wire.frames import DEFAULT_MAX_FRAME_BYTES
 from gnsq_like.wire.negotiated import UPGRADES
+
+__all__ = [
+    "DEFAULT_HEARTBEAT_INTERVAL",
+    "DEFAULT_OUTPUT_BUFFER_SIZE",
+    "DEFAULT_OUTPUT_BUFFER_TIMEOUT",
+    "ConnectionOptions",
+    "ConnectionOptionsDict",
+    "DiscoveryOptions",
+    "DiscoveryOptionsDict",
+    "ProducerOptions",
+    "ProducerOptionsDict",
+    "ReaderOptions",
+    "ReaderOptionsDict",
+    "check_option",
+    "make_options",
+    "option_names",
+    "secret_fault",
+]
 
 _T = TypeVar("_T")
 
