@@ -1,6 +1,6 @@
 """The times at which addresses are dialled: a ``Dialler`` for each address of a Reader or Producer.
 
-``Redialer`` has those of a Reader, which dials by itself; a Producer dials for publishes (``producer/destination``).
+``Redialer`` has those of a Reader, which dials by itself; a Producer dials for publishes (``producer/destinations``).
 
 An nsqd of a fixed list, or of the last round of discovery, is tried until it accepts, with exponential delays from the
 first failure on; one that discovery no longer lists is left alone. Each try has a greenlet of its own, so that an

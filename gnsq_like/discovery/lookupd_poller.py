@@ -103,13 +103,14 @@ class LookupdPoller:
         return [client.url for client in self._clients if client.url not in self.failures]
 
     def start(self) -> None:
-        """Start the poller greenlet. Never switches."""
-        self._greenlet = gevent.spawn(self._run)
-        self._greenlet.rawlink(self._ended)
+        """Start the poller greenlet, unless it runs. Never switches."""
+        if not self._greenlet and not self._stopped:
+            self._greenlet = gevent.spawn(self._run)
+            self._greenlet.rawlink(self._ended)
 
     def _ended(self, greenlet: gevent.Greenlet) -> None:
         """Start again, if an exception has ended it. Never switches."""
-        if greenlet.exception is not None and not self._stopped:
+        if greenlet.exception is not None:
             self.start()
 
     def stop(self) -> None:

@@ -1,9 +1,8 @@
 """Publishing with pipelined acknowledgements, to one nsqd or several.
 
 ``producer`` is what callers use and wait in, ``encoder`` checks and encodes, ``pool`` has the pending publishes and
-their deadlines, chooses the nsqd and decides about retries, ``discovery`` finds nsqds, a ``destination`` is one, a
-``publish`` one command, its outcome, and how callers wait for it. ``batching`` combines publishes, ``replicas`` copies
-them.
+their deadlines, chooses the nsqd and decides about retries, ``destinations`` finds nsqds and connects, a ``publish`` is
+one command, its outcome, and how callers wait for it. ``batching`` combines publishes, ``replicas`` copies them.
 """
 
 from __future__ import annotations

@@ -25,12 +25,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from gnsq_like.addresses import Address
-from gnsq_like.discovery.outages import Outages
 from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.batching import Batching
-from gnsq_like.producer.destination import Destination
-from gnsq_like.producer.discovery import Discovery
+from gnsq_like.producer.destinations import Destination, Discovery
 from gnsq_like.producer.publish import Awake, Publish, PublishCounts
 from gnsq_like.producer.replicas import Group
 from gnsq_like.runtime import owner
@@ -103,7 +101,6 @@ class Pool:
         self.hooks = hooks
         self.counts = counts
         self.discovery = Discovery(addresses, lookupds, self)
-        self.outages = Outages("Producer", lambda: (each.dialler for each in self.discovery.destinations))
         self._turns = Turns()
         #: Publishes that wait for a connection or for room, oldest first.
         self.queue: deque[Publish] = deque()
@@ -276,7 +273,8 @@ class Pool:
             queue.extendleft(passed[::-1])
         if queue:
             # An nsqd that was due and was not dialled is avoided by all waiting publishes.
-            times = [at for each in self.discovery.destinations if (at := each.retry_at) is not None and at > now]
+            diallers = [each.dialler for each in self.discovery.destinations if not each.connected]
+            times = [at for each in diallers if (at := each.next_try) is not None]
             if times:
                 self.control.by(min(times), self._pump)
         self._check_awaited()

@@ -1,8 +1,8 @@
 """The public ``Producer``, whose methods may be called from any thread.
 
 A call is checked and encoded, becomes a ``Publish``, is passed to the thread of the connections, and is waited for as
-``publish`` says. ``pool`` chooses nsqds and retries, ``destination`` connects, ``batching`` and ``replicas`` are of the
-pool.
+``publish`` says. ``pool`` chooses nsqds and retries, ``destinations`` connects; ``batching`` and ``replicas`` are of
+the pool.
 
 Nothing happens in the constructor: no socket, no greenlet, no lock, no thread. After a fork, the child's Producer
 starts afresh at its next publish.
@@ -24,7 +24,7 @@ from gevent import Greenlet, getcurrent, monkey
 from gevent._hub_local import get_hub_if_exists
 
 from gnsq_like.addresses import check_base_urls, parse_addresses
-from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, UsageError, check_seconds
+from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, UsageError, check_seconds, reason_of
 from gnsq_like.option_keywords import UnencodedProducerOptionsDict
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options
 from gnsq_like.producer.encoder import Encoder
@@ -62,21 +62,6 @@ class _Arguments(UnencodedProducerOptionsDict, total=False):
     on_disconnect: Callable[[str, NSQError | None], object] | None
     on_error: Callable[[str, NSQError], object] | None
     on_auth: Callable[[str, Authorized], object] | None
-
-
-def _choose_hub(own_thread: bool | None) -> HubHandle:
-    """The hub for a Producer whose first publish is made in this thread; see the option ``own_thread``.
-
-    :raises NotSent: if there is none, and none can be made
-    """
-    try:
-        if own_thread is None:
-            own_thread = not (monkey.is_module_patched("threading") and is_main_thread())
-        return hub_thread.background() if own_thread else handle_here()
-    except NotRunning:
-        raise
-    except (NSQError, RuntimeError) as exc:
-        raise NotSent(f"its connections cannot be started: {exc}") from exc
 
 
 def _check_asyncio(there: HubHandle) -> None:
@@ -408,16 +393,31 @@ class Producer(Generic[Body]):
         with owner.starting:
             pool = self._pool
             if pool is None or not pool.hub_handle.lives:
-                hub_handle = _choose_hub(self.options.own_thread)
+                made = self._make_pool()
                 if pool is not None:
                     self._let_go(pool, False)
                     moved = True
-                pool = Pool(self._addresses, self._lookupds, self.options, self._hooks, hub_handle, self._counts)
-                self._pool = pool
-                owner.register(self, Producer._forked, thread=hub_handle.thread, at_last=Producer._flush)
+                self._pool = pool = made
+                owner.register(self, Producer._forked, thread=pool.hub_handle.thread, at_last=Producer._flush)
         if moved:  # not within the lock: what handles the log may publish
             logger.warning("the thread of the connections of %r has ended; they are opened anew", self)
         return pool
+
+    def _make_pool(self) -> Pool:
+        """A pool whose hub is chosen by this thread, that of the first publish; see the option ``own_thread``.
+
+        :raises NotSent: if it cannot be made, mostly because there are no file descriptors
+        """
+        own_thread = self.options.own_thread
+        try:
+            if own_thread is None:
+                own_thread = not (monkey.is_module_patched("threading") and is_main_thread())
+            hub_handle = hub_thread.background() if own_thread else handle_here()
+            return Pool(self._addresses, self._lookupds, self.options, self._hooks, hub_handle, self._counts)
+        except NotRunning:
+            raise
+        except (NSQError, RuntimeError, OSError, ImportError) as exc:
+            raise NotSent(f"its connections cannot be started: {reason_of(exc)}") from exc
 
     def _let_go(self, pool: Pool, loop_lives: bool) -> None:
         """Drop the connections in a forked child, or after the end of their thread. Never switches.

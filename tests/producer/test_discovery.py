@@ -82,7 +82,7 @@ def test_no_nsqd_and_no_nsqlookupd(caplog):
         Producer(lookupd_http_addresses=lookupd.http_address) as producer,
     ):
         waiting = gevent.spawn(producer.publish, "t", b"x")
-        wait_for(lambda: producer._started().discovery._discovered)
+        wait_for(lambda: producer._started().discovery.surveyed)
         run_out_of_time(producer)
         with pytest.raises(NotSent, match="knows no nsqd"):
             waiting.get(timeout=PATIENCE)
@@ -133,7 +133,7 @@ def test_a_failure_of_an_nsqlookupd_is_not_named_once_it_has_answered():
             assert "no nsqd was found yet" in why_not_sent(producer)
             wait_for(lambda: failures(producer))
             lookupd.start()
-            wait_for(lambda: producer._started().discovery._discovered)
+            wait_for(lambda: not failures(producer))
             assert why_not_sent(producer).endswith("nsqlookupd knows no nsqd")
 
 

@@ -442,7 +442,7 @@ def test_fifty_threads_without_descriptors_get_not_sent_and_little_log(nsqd):
     )
     assert len(lines) == 50
     assert all(NO_DESCRIPTORS in line for line in lines)
-    assert 1 <= int(records) <= float(seconds) + 1
+    assert int(records) <= float(seconds) + 1
     assert messages(nsqd) == 50
 
 
