@@ -2,7 +2,7 @@
 
 ``producer`` is what callers use and wait in, ``encoder`` checks and encodes, ``pool`` has the pending publishes and
 their deadlines, chooses the nsqd and decides about retries, ``destinations`` finds nsqds and connects, a ``publish`` is
-one command, its outcome, and how callers wait for it. ``batching`` combines publishes, ``replicas`` copies them.
+one command or its copies, the outcome, and how callers wait for it. ``batching`` combines publishes.
 """
 
 from __future__ import annotations

@@ -29,8 +29,7 @@ from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown, Publ
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.batching import Batching
 from gnsq_like.producer.destinations import Destination, Discovery
-from gnsq_like.producer.publish import Awake, Publish, PublishCounts
-from gnsq_like.producer.replicas import Group
+from gnsq_like.producer.publish import Awake, Group, Publish, PublishCounts
 from gnsq_like.runtime import owner
 from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.dispatcher import HookRunner, log_soon
@@ -144,7 +143,7 @@ class Pool:
 
     def submit(self, publish: Publish, now: float) -> None:
         """Send a publish, or queue it. Never switches."""
-        may_send = self.away is None and (not self.queue or publish.is_copy)
+        may_send = self.away is None and (not self.queue or publish.group is not None)
         if not (may_send and self._send(publish, now)):
             self._enqueue(publish)
             self.changed()
@@ -159,14 +158,14 @@ class Pool:
         """Send a publish to the next nsqd in turn that takes it. Returns whether one does."""
         destinations, turns = self.discovery.destinations, self._turns
         count = len(destinations)
-        if count == 1 and not publish.is_copy:
+        if count == 1 and publish.group is None:
             return destinations[0].send(publish, now)
-        if count > _FEW and not publish.is_copy:
+        if count > _FEW and publish.group is None:
             last = turns.last_of_group(self.hub_handle.hub.loop.now(), count)
             # It may have left the list since, and must not be dialled then.
             if last is not None and last.usable and last.send(publish, now):
                 return True
-        taken = publish.avoids() if publish.is_copy else ()
+        taken = () if publish.group is None else publish.group.taken
         doubted: list[Destination] = []
         for step in range(count):
             position = (turns.position + step) % count
@@ -267,7 +266,7 @@ class Pool:
                 if publish.done or self._send(publish, now):
                     continue
                 passed.append(publish)
-                if not publish.is_copy:  # a copy is passed over: others may use nsqds that it must avoid
+                if publish.group is None:  # a copy is passed over: others may use nsqds that it must avoid
                     break
         finally:
             queue.extendleft(passed[::-1])

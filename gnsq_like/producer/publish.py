@@ -1,4 +1,4 @@
-"""One publish: queued, sent, or done; how publishes end is counted here.
+"""One publish, or its copies for several nsqds: queued, sent, or done; how publishes end is counted here.
 
 A ``Publish`` is also the token that a connection settles. Its owner, the pool, may retry it after an error, perhaps on
 another nsqd; the caller sees only the final outcome. If the caller is gone by then (killed, or timed out), nothing
@@ -99,15 +99,6 @@ class BatchOwner(PublishOwner, Protocol):
     def unanswered_count(self) -> int: ...
 
 
-class Carrier(Protocol):
-    """A batch that contains a publish, or the group of its copies."""
-
-    @property
-    def is_sent(self) -> bool: ...
-
-    def too_late(self) -> Exception: ...
-
-
 class Publish(PendingReply):
     """A PUB, MPUB or DPUB and its outcome.
 
@@ -129,8 +120,8 @@ class Publish(PendingReply):
         "sent_to",
     )
 
-    #: Whether it is one of several copies, each for a different nsqd.
-    is_copy = False
+    #: Of a copy, that of all copies.
+    group: Group | None = None
 
     def __init__(self, owner: PublishOwner, command: bytes, deadline: float, count: int = 1) -> None:
         # As PendingReply's, but a call costs time here.
@@ -147,8 +138,8 @@ class Publish(PendingReply):
         self.sent_to: str | None = None
         #: An earlier try with unknown outcome; no later error may then claim that nsqd does not have it.
         self.doubt: OutcomeUnknown | None = None
-        #: None if it is sent by itself.
-        self.carrier: Carrier | None = None
+        #: The batch that contains it, or the group of its copies; None if it is sent by itself.
+        self.carrier: Publish | Group | None = None
         #: Whether its caller is gone, and its outcome is still to be counted.
         self.is_abandoned: bool = False
 
@@ -166,10 +157,6 @@ class Publish(PendingReply):
         many = f"{int.from_bytes(body[SIZE_BYTES : 2 * SIZE_BYTES])} messages in " if name == "MPUB" else ""
         deferred = f", deferred by {int(delay[0]) / 1000:g} s" if delay else ""
         return f"{many}{len(body) - SIZE_BYTES} bytes to {topic}{deferred}"
-
-    def avoids(self) -> AbstractSet[str]:
-        """The addresses it must not be sent to, because another copy was."""
-        return frozenset()
 
     def settle(self, error: Exception | None = None) -> None:
         """Set the final outcome, and wake the caller. Never switches."""
@@ -281,6 +268,106 @@ class Publish(PendingReply):
                 if publish._links is not None:
                     publish._call_links()
         return count
+
+
+class Copy(Publish):
+    """One copy of a publish; avoids the nsqds of the others."""
+
+    __slots__ = ("group",)
+
+    def __init__(self, pool: PublishOwner, group: Group) -> None:
+        super().__init__(pool, b"", group.publish.deadline, count=0)
+        self.group: Group = group
+
+    @property
+    def description(self) -> str:
+        return self.group.publish.description
+
+    def encode(self) -> bytes:
+        """The command; empty if the group has failed."""
+        failed = self.group.publish.done and self.group.publish.error is not None
+        if failed:
+            self.forget()
+        return b"" if self.done else self.group.encode()
+
+    def settle(self, error: Exception | None = None) -> None:
+        if not self.done:
+            super().settle(error)
+            self.group.check()
+
+
+class Group:
+    """All copies of a publish, as its carrier (NSQ's redundant pair).
+
+    It sends ``replicas`` copies, each to a different nsqd, and succeeds when ``quorum`` of them are confirmed; the
+    others continue until the deadline. A copy that could not be sent is tried on another nsqd, like any publish. If the
+    quorum is not reached when all copies are done or the deadline has passed, the publish fails: with NotSent or
+    PublishRefused if that holds for all copies, otherwise with OutcomeUnknown and the addresses that have the message.
+    """
+
+    __slots__ = ("_command", "_copies", "_pool", "_quorum", "publish")
+
+    def __init__(self, pool: PublishOwner, publish: Publish, replicas: int, quorum: int) -> None:
+        self._pool = pool
+        self.publish = publish
+        self._quorum = quorum
+        self._command = b""
+        self._copies = [Copy(pool, self) for _ in range(replicas)]
+
+    @property
+    def taken(self) -> AbstractSet[str]:
+        """The addresses of the nsqds that have a copy, or may have."""
+        sent = {copy.sent_to for copy in self._copies if copy.sent_to is not None}
+        return sent | {copy.doubt.address for copy in self._copies if copy.doubt is not None}
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether a copy is sent."""
+        return bool(self.taken)
+
+    def send(self, now: float) -> None:
+        """Send the copies. Never switches."""
+        for copy in self._copies:
+            # Copies still queued when the quorum is reached need a deadline of their own.
+            self._pool.watch(copy)
+            self._pool.submit(copy, now)
+
+    def encode(self) -> bytes:
+        """The command for a copy that is now sent; the same for all copies, once another was sent."""
+        if len(self.taken) == 1:
+            self._command = self.publish.encode()
+        return self._command
+
+    def check(self) -> None:
+        """A copy is done: complete the publish if that decides it. Never switches."""
+        if self.publish.done and not self.publish.is_abandoned:
+            return
+        confirmed = sum(copy.done and copy.error is None for copy in self._copies)
+        still_open = sum(not copy.done for copy in self._copies)
+        if confirmed >= self._quorum:
+            self.publish.settle(None)
+        elif not still_open:
+            self.publish.settle(self.too_late())
+
+    def too_late(self) -> Exception:
+        """The publish's error if no more copies are confirmed."""
+        confirmed = tuple(str(copy.sent_to) for copy in self._copies if copy.done and copy.error is None)
+        errors = [copy.error for copy in self._copies if copy.error is not None]
+        unknown = [error for error in errors if isinstance(error, OutcomeUnknown)]
+        unknown += [copy.doubt for copy in self._copies if copy.doubt is not None]
+        refused = [error for error in errors if isinstance(error, PublishRefused)]
+        for copy in self._copies:
+            if not copy.done and copy.sent_to is not None:
+                return OutcomeUnknown(copy.sent_to, "no answer in time", confirmed)
+        if unknown:
+            return OutcomeUnknown(unknown[0].address, unknown[0].reason, confirmed)
+        if confirmed and refused:
+            return OutcomeUnknown(refused[0].address, str(refused[0]), confirmed)
+        if confirmed:
+            return OutcomeUnknown("", f"not sent to another in time: {self._pool.why(but=confirmed)}", confirmed)
+        if refused:
+            return refused[0]
+        return errors[0] if errors else NotSent(f"not sent in time: {self._pool.why()}")
 
 
 class Awake(list[Publish]):
