@@ -41,11 +41,10 @@ __all__ = [
     "ReaderOptionsDict",
     "check_option",
     "make_options",
-    "option_names",
     "secret_fault",
 ]
 
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound="ConnectionOptions")
 
 #: Seconds; a tenth of nsqd's own default, and its minimum unless its flags change that.
 DEFAULT_OUTPUT_BUFFER_TIMEOUT = 0.025
@@ -496,17 +495,12 @@ for _made in {*fields(ProducerOptions), *fields(ReaderOptions)}:
     _made.metadata = _with_types(_made.metadata, _hints[_made.name])
 
 
-def option_names(cls: type) -> list[str]:
-    """The names of a class's options."""
-    return [option.name for option in fields(cls)]
-
-
-def make_options(cls: type[_T], given: Mapping[str, object], others: Iterable[str] = ()) -> _T:
+def make_options(cls: type[_T], given: Mapping[str, Any], others: Iterable[str] = ()) -> _T:
     """Make an options object of ``cls`` from keyword arguments. Raises InvalidOption, also for an unknown name.
 
     :param others: names that the caller takes itself, for the suggestion
     """
-    known = option_names(cls)
+    known = [option.name for option in fields(cls)]
     for name in given:
         if name not in known:
             # The value may be that of a misspelt auth_secret.

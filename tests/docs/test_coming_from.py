@@ -7,17 +7,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 from gnsq_like import Message, Producer, Reader
-from gnsq_like.options import ProducerOptions, ReaderOptions, option_names
+from gnsq_like.options import ProducerOptions, ReaderOptions
 from gnsq_like.server import Nsqd
 from gnsq_like.testing import RunningNsqd
 from tests.support.pages import blocks, page, section
 from tests.support.scripts import ROOT, run_beside
 
 PAGE = page("coming-from.rst")
-OPTIONS = {*option_names(ReaderOptions), *option_names(ProducerOptions)}
+OPTIONS = {option.name for option in (*fields(ReaderOptions), *fields(ProducerOptions))}
 
 
 def test_the_ported_program_runs_as_it_stands(tmp_path: Path) -> None:
