@@ -10,7 +10,7 @@ from typing import Any
 from gevent.event import AsyncResult
 
 from gnsq_like.errors import NotRunning
-from gnsq_like.producer import Producer
+from gnsq_like.producer.producer import Producer
 
 #: A Producer needs an address; this one is never connected to.
 _NOWHERE = "127.0.0.1:4150"
