@@ -1,7 +1,7 @@
 """The public ``Producer``, whose methods may be called from any thread.
 
 A call is checked and encoded, becomes a ``Publish``, is passed to the thread of the connections, and is waited for as
-``publish`` says. ``pool`` chooses nsqds and retries, ``destinations`` connects; ``batching`` is of the pool.
+``publish`` says. ``pool`` chooses nsqds and retries, ``destinations`` connects.
 
 Nothing happens in the constructor: no socket, no greenlet, no lock, no thread. After a fork, the child's Producer
 starts afresh at its next publish.

@@ -35,7 +35,6 @@ from gevent.event import AsyncResult
 
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
 from gnsq_like.producer.encoder import SIZE_BYTES
-from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.hub_calls import HubHandle, call_here
 from gnsq_like.runtime.pending_reply import PendingReply
 
@@ -86,17 +85,6 @@ class PublishOwner(Protocol):
     def why(self, but: Collection[str] = ()) -> str: ...
     def submit(self, publish: Publish, now: float) -> None: ...
     def watch(self, publish: Publish) -> None: ...
-
-
-class BatchOwner(PublishOwner, Protocol):
-    """The part of the pool that batches use."""
-
-    control: ControlLoop
-    #: Sends a batch, or a member that is alone.
-    send: Callable[[Publish, float], None]
-
-    @property
-    def unanswered_count(self) -> int: ...
 
 
 class Publish(PendingReply):

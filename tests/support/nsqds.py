@@ -12,7 +12,7 @@ import pytest
 
 from gnsq_like import Producer
 from gnsq_like.errors import NotSent
-from gnsq_like.producer.batching import PublishBatch
+from gnsq_like.producer.pool import PublishBatch
 from gnsq_like.testing.kinds import reserve
 from tests.support.daemons import wait_for
 from tests.support.peer import HEARTBEAT, OK, PATIENCE, Peer, ScriptedNsqd, scripted_nsqd
