@@ -83,8 +83,8 @@ class LookupdPoller:
         self._rounds = delays.Rounds(options.lookupd_poll_interval, options.lookupd_poll_jitter, draw)
         #: Settled to begin another round at once.
         self._hurried = PendingReply()
-        #: nsqds on which one of the user's functions failed when it was last called, with the function's option.
-        self._excluded: set[tuple[str, str]] = set()
+        #: nsqds on which one of the user's functions failed when it was last called.
+        self._excluded: set[str] = set()
         #: When the next round is due, by the clock.
         self.next_at = 0.0
         #: The last error of each nsqlookupd that has not answered since, by its URL.
@@ -184,32 +184,29 @@ class LookupdPoller:
         self._rounds.lost_at = self._search.report(found, this, all_answered=all_answered)
 
     def _address(self, node: NsqdNode) -> Address | None:
-        """The address to dial for this nsqd; None if the ``discovery_filter`` excludes it or a function of the user
-        fails."""
-        name, given = node.tcp_address, self._options
-        mapped: str | None = None
-        option, failure = "discovery_filter", None
-        if given.discovery_filter is not None:
-            is_wanted, failure = outcome_of(given.discovery_filter, node)
-            if failure is None and not is_wanted:
-                return None
-        if failure is None and given.address_map is not None:
-            option, find = "address_map", given.address_map if callable(given.address_map) else given.address_map.get
-            mapped, failure = outcome_of(find, name)
-        if failure is not None:
-            if (name, option) not in self._excluded:
-                self._excluded.add((name, option))
-                log_soon(logger.warning, "%s failed on nsqd %s, which is excluded", option, name, exc_info=failure)
-                error = NSQError(f"nsqd at {name} is excluded: {option} raised {failure!r}")
-                error.__cause__ = failure
-                self._on_error(name, error)
+        """The address to dial for this nsqd; None if it is excluded, or has no valid one, which is reported."""
+        name = node.tcp_address
+        address, failure = outcome_of(self._chosen, node)
+        if failure is None:
+            self._excluded.discard(name)
+        elif isinstance(failure, InvalidAddress):
+            self._on_error(name, failure)
+        elif name not in self._excluded:
+            self._excluded.add(name)
+            reason = f"is excluded: discovery_filter or address_map raised {failure!r}"
+            log_soon(logger.warning, "nsqd at %s %s", name, reason, exc_info=failure)
+            error = NSQError(f"nsqd at {name} {reason}")
+            error.__cause__ = failure
+            self._on_error(name, error)
+        return address
+
+    def _chosen(self, node: NsqdNode) -> Address | None:
+        """The address to dial for this nsqd, None if the ``discovery_filter`` excludes it; raises what that raises."""
+        given, name = self._options, node.tcp_address
+        if given.discovery_filter is not None and not given.discovery_filter(node):
             return None
-        self._excluded -= {(name, "discovery_filter"), (name, "address_map")}
-        try:
-            return parse_address(name if mapped is None else mapped)
-        except InvalidAddress as exc:
-            self._on_error(name, exc)
-            return None
+        mapped = given.address_map(name) if callable(given.address_map) else (given.address_map or {}).get(name)
+        return parse_address(name if mapped is None else mapped)
 
     def _ask(self, client: LookupdClient, this: Round) -> list[NsqdNode] | None:
         nodes: list[NsqdNode] | None
