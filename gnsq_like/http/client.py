@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import MISSING, fields
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 import gevent
@@ -59,15 +59,6 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 class Malformed(Exception):
     """A response is malformed; the text says how. Never leaves this package's clients."""
-
-
-class _Owner(NamedTuple):
-    """The process and hub that own sockets."""
-
-    pid: int
-    is_patched: bool
-    #: None in a thread without one, where nothing is patched.
-    hub: Any
 
 
 class HTTPClient:
@@ -120,8 +111,8 @@ class HTTPClient:
         self._authorization: Authorization | None = credentials or authorization
         self._verify = _check_verify(verify)
         self._cert = _check_cert(cert)
-        #: By process and hub. close() begins a new dict.
-        self._sessions: dict[_Owner, Session] = {}
+        #: By process and hub, and whether sockets were patched. close() begins a new dict.
+        self._sessions: dict[tuple[int, bool, Any], Session] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -195,14 +186,16 @@ class HTTPClient:
             raise HTTPRequestFailed(url, reason_of(exc)) from exc
 
     def _session_here(self) -> Session:
-        owner = _owner()
-        session = self._sessions.get(owner)
+        is_patched = monkey.is_module_patched("socket")
+        hub = gevent.get_hub() if is_patched else get_hub_if_exists()  # None in a thread without one
+        pid = os.getpid()
+        session = self._sessions.get((pid, is_patched, hub))
         if session is None:
             sessions = self._sessions
-            for other in [each for each in sessions if each.pid != owner.pid or (each.hub and each.hub.dead)]:
+            for other in [each for each in sessions if each[0] != pid or (each[2] and each[2].dead)]:
                 sessions.pop(other).close()
-            turn = native.allocate_lock() if owner.hub is None else Semaphore()
-            session = sessions.setdefault(owner, _exchange().Session(self._verify, self._cert, turn))
+            turn = native.allocate_lock() if hub is None else Semaphore()
+            session = sessions.setdefault((pid, is_patched, hub), _exchange().Session(self._verify, self._cert, turn))
         return session
 
     def _headers(self, body: bytes | None) -> dict[str, str]:
@@ -334,8 +327,3 @@ def _status_error(answer: Answer) -> HTTPStatusError:
 def _exchange() -> ModuleType:
     """The module exchange. The first call imports it, and with it requests and ssl. May switch."""
     return call_blocking(lambda: import_module("gnsq_like.http.exchange"), LOAD_SECONDS)
-
-
-def _owner() -> _Owner:
-    is_patched = monkey.is_module_patched("socket")
-    return _Owner(os.getpid(), is_patched, gevent.get_hub() if is_patched else get_hub_if_exists())

@@ -120,7 +120,6 @@ class Producer(Generic[Body]):
         "_hooks",
         "_lookupds",
         "_pool",
-        "_timeout",
         "options",
     )
 
@@ -172,7 +171,6 @@ class Producer(Generic[Body]):
             )
         self._hooks = HookRunner(on_connect=on_connect, on_disconnect=on_disconnect, on_error=on_error, on_auth=on_auth)
         self._encoder = Encoder(self.options)
-        self._timeout = self.options.timeout
         self._closed = False
         #: Over all starts of this Producer.
         self._counts = PublishCounts()
@@ -329,7 +327,7 @@ class Producer(Generic[Body]):
         self, topic: str, body: Any, defer: float | None, now: float, timeout: float | None
     ) -> tuple[Pool, Publish]:
         """Check and encode; every local error is raised here."""
-        deadline = now + (self._timeout if timeout is None else self._seconds(timeout))
+        deadline = now + (self.options.timeout if timeout is None else self._seconds(timeout))
         if defer is None:
             command = self._encoder.pub(topic, body)
         else:
@@ -373,7 +371,7 @@ class Producer(Generic[Body]):
 
     def _seconds(self, timeout: float | None) -> float:
         if timeout is None:
-            return self._timeout
+            return self.options.timeout
         check_seconds("timeout", timeout, above=0)
         return timeout
 
