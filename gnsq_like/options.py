@@ -428,6 +428,11 @@ class ProducerOptions(DiscoveryOptions):
         if self.quorum is not None and self.quorum > self.replicas:
             raise InvalidOption("quorum", self.quorum, f"it must be at most replicas={self.replicas}")
 
+    @property
+    def needed(self) -> int:
+        """The number of nsqds that must confirm a publish."""
+        return self.replicas if self.quorum is None else self.quorum
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions(DiscoveryOptions):

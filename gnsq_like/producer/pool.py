@@ -118,12 +118,6 @@ class Pool:
         #: Why publishes fail at once (``fail_fast``), and the monotonic time since which they do; None otherwise.
         self.away: str | None = None
         self.away_since: float | None = None
-        #: Sends publishes or batches: ``submit``, or copies of it by that.
-        self.send: Callable[[Publish, float], None] = self.submit
-        if options.replicas > 1:
-            self.send = self._send_copies
-        #: The number of nsqds that must confirm a publish.
-        self._needed = options.replicas if options.quorum is None else options.quorum
         self.batching = Batching(self) if options.batching else None
         #: Whether ``begin`` runs: a signal handler that interrupts it must begin no other, because each publish would
         #: take the other's answer, or wait for one that never comes.
@@ -139,23 +133,22 @@ class Pool:
             if self.batching is not None and self.away is None and publish.command.startswith(b"PUB "):
                 self.batching.add(publish, now)
             else:
-                self.send(publish, now)
+                self.submit(publish, now)
                 self.watch(publish)  # last, because that costs no time while nsqd works on its answer
         finally:
             self.beginning = False
 
     def submit(self, publish: Publish, now: float) -> None:
-        """Send a publish, or queue it. Never switches."""
+        """Send a publish or a batch, or copies of it to several nsqds, or queue it. Never switches."""
+        if self.options.replicas > 1 and publish.group is None:
+            if not publish.done:  # else its caller is gone
+                publish.carrier = group = Group(self, publish, self.options)
+                group.send(now)
+            return
         may_send = self.away is None and (not self.queue or publish.group is not None)
         if not (may_send and self._send(publish, now)):
             self._enqueue(publish)
             self.changed()
-
-    def _send_copies(self, publish: Publish, now: float) -> None:
-        """Send a publish to several nsqds. Never switches."""
-        if not publish.done:  # else its caller is gone
-            publish.carrier = group = Group(self, publish, self.options.replicas, self._needed)
-            group.send(now)
 
     def _send(self, publish: Publish, now: float) -> bool:
         """Send a publish to the next nsqd in turn that takes it. Returns whether one does."""
@@ -285,7 +278,7 @@ class Pool:
         """With ``fail_fast``: let publishes fail at once, or be sent again, from now on."""
         if not self.options.fail_fast:
             return
-        destinations, needed = self.discovery.destinations, self._needed
+        destinations, needed = self.discovery.destinations, self.options.needed
         left = [destination.name for destination in destinations if not destination.away]
         if sum(destination.usable for destination in destinations) >= needed:
             if self.away_since is not None:
@@ -517,7 +510,7 @@ class Batching:
     def _close(self, batch: PublishBatch) -> None:
         del self._open[batch.line]
         if len(batch.members) > 1:
-            self._pool.send(batch, time.monotonic())
+            self._pool.submit(batch, time.monotonic())
         else:
             self.send_alone(batch.members[0])
             batch.forget()
@@ -528,7 +521,7 @@ class Batching:
         if member.is_abandoned:
             member.settle(NotSent("its caller is gone"))
         else:  # one that is done is not written
-            self._pool.send(member, time.monotonic())
+            self._pool.submit(member, time.monotonic())
 
     def let_go(self) -> None:
         """In a forked child: drop all open batches."""

@@ -34,6 +34,7 @@ from gevent import getcurrent
 from gevent.event import AsyncResult
 
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
+from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.encoder import SIZE_BYTES
 from gnsq_like.runtime.hub_calls import HubHandle, call_here
 from gnsq_like.runtime.pending_reply import PendingReply
@@ -293,14 +294,14 @@ class Group:
     PublishRefused if that holds for all copies, otherwise with OutcomeUnknown and the addresses that have the message.
     """
 
-    __slots__ = ("_command", "_copies", "_pool", "_quorum", "publish")
+    __slots__ = ("_command", "_copies", "_needed", "_pool", "publish")
 
-    def __init__(self, pool: PublishOwner, publish: Publish, replicas: int, quorum: int) -> None:
+    def __init__(self, pool: PublishOwner, publish: Publish, options: ProducerOptions) -> None:
         self._pool = pool
         self.publish = publish
-        self._quorum = quorum
+        self._needed = options.needed
         self._command = b""
-        self._copies = [Copy(pool, self) for _ in range(replicas)]
+        self._copies = [Copy(pool, self) for _ in range(options.replicas)]
 
     @property
     def taken(self) -> AbstractSet[str]:
@@ -332,7 +333,7 @@ class Group:
             return
         confirmed = sum(copy.done and copy.error is None for copy in self._copies)
         still_open = sum(not copy.done for copy in self._copies)
-        if confirmed >= self._quorum:
+        if confirmed >= self._needed:
             self.publish.settle(None)
         elif not still_open:
             self.publish.settle(self.too_late())
