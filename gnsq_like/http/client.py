@@ -140,9 +140,11 @@ class HTTPClient:
 
     def _get_object(self, path: str, params: Mapping[str, str], parse: Callable[[dict[str, Any]], _T]) -> _T:
         """GET a JSON object, and return the result of ``parse``; Malformed becomes HTTPRequestFailed."""
-        answer = self._request("GET", path, params)
+        return self._decoded(self._request("GET", path, params), lambda body: parse(object_of(body)))
+
+    def _decoded(self, answer: Answer, decode: Callable[[bytes], _T]) -> _T:
         try:
-            return parse(object_of(answer.body))
+            return decode(answer.body)
         except Malformed as exc:
             raise HTTPRequestFailed(answer.url, f"the answer is malformed: {exc}") from exc
 

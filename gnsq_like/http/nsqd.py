@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeGuard, cast, get_type_hints
+from typing import Any, NotRequired, TypedDict, TypeGuard, cast, get_type_hints
 
-from gnsq_like.errors import HTTPRequestFailed, InvalidOption, check_seconds
+from gnsq_like.errors import InvalidOption, check_seconds
 from gnsq_like.http.client import (
     HTTPClient,
     Malformed,
@@ -26,9 +26,6 @@ from gnsq_like.http.client import (
 )
 from gnsq_like.wire.commands import encode_body, mpub_body
 from gnsq_like.wire.names import encode_channel
-
-if TYPE_CHECKING:
-    from gnsq_like.http.exchange import Answer
 
 __all__ = ["NsqdHTTPClient", "NsqdInfo"]
 
@@ -286,7 +283,7 @@ class NsqdHTTPClient(HTTPClient):
         :param option: its name in nsqd's configuration file, such as ``"max_msg_size"``
         :raises HTTPStatusError: 400 "INVALID_OPTION"
         """
-        return _config_value(self._request("GET", _config_path(option)))
+        return self._config("GET", option)
 
     def config_set(self, option: str, value: str | Sequence[str]) -> Any:
         """Change an option of the running nsqd, and return its new value as :meth:`config_get` does.
@@ -296,7 +293,15 @@ class NsqdHTTPClient(HTTPClient):
         :raises HTTPStatusError: 400 "INVALID_OPTION", 400 or 413 "INVALID_VALUE"
         """
         text = value if isinstance(value, str) else json.dumps(list(value))
-        return _config_value(self._request("PUT", _config_path(option), body=text.encode()))
+        return self._config("PUT", option, text.encode())
+
+    def _config(self, method: str, option: str, body: bytes | None = None) -> Any:
+        if not isinstance(option, str) or not _OPTION.fullmatch(option):
+            raise InvalidOption("option", option, "names of nsqd's options consist of a-z, 0-9 and _")
+        answer = self._request(method, f"/config/{option}", body=body)
+        # Only the content type distinguishes JSON from plain text: the text 5 is not a number.
+        is_json = answer.content_type.startswith("application/json")
+        return self._decoded(answer, json_of if is_json else text_of)
 
 
 def _info(value: dict[str, object]) -> NsqdInfo:
@@ -320,22 +325,6 @@ def _stats_params(topic: str | None, channel: str | None, include_clients: bool,
         encode_channel(channel)
         params["channel"] = channel
     return params
-
-
-def _config_path(option: str) -> str:
-    if not isinstance(option, str) or not _OPTION.fullmatch(option):
-        raise InvalidOption("option", option, "names of nsqd's options consist of a-z, 0-9 and _")
-    return f"/config/{option}"
-
-
-def _config_value(answer: Answer) -> Any:
-    # Only the content type distinguishes JSON from plain text: the text 5 is not a number.
-    if not answer.content_type.startswith("application/json"):
-        return text_of(answer.body)
-    try:
-        return json_of(answer.body)
-    except Malformed as exc:
-        raise HTTPRequestFailed(answer.url, f"the answer is malformed: {exc}") from exc
 
 
 def _defaults(record: type) -> dict[str, str | int]:
