@@ -14,8 +14,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 
-from gnsq_like.durable_file import naming
-from gnsq_like.own_files import check_own, open_own
+from gnsq_like.files import check_own, naming, open_own
 
 log = logging.getLogger("gnsq_like.nsqd")
 

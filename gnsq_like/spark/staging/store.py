@@ -28,9 +28,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from gnsq_like.durable_file import TEMPORARY_PREFIX, create_file, remove_file
 from gnsq_like.errors import NSQError
-from gnsq_like.own_files import directory_below
+from gnsq_like.files import TEMPORARY_PREFIX, create_file, directory_below, remove_file
 
 #: A directory below the root, for retired directories that are about to be deleted.
 _TRASH = ".trash"

@@ -22,8 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import BinaryIO
 
-from gnsq_like.durable_file import remove_file, replace_file
-from gnsq_like.own_files import NotOurs, directory_below, private_directory, trust, why_not_ours
+from gnsq_like.files import NotOurs, directory_below, private_directory, remove_file, replace_file, trust, why_not_ours
 from gnsq_like.tools.to_file.members import COMPRESSIONS, member_ends
 from gnsq_like.tools.to_file.outputs import Output
 from gnsq_like.tools.to_file.plan import REV, FilePlan

@@ -21,8 +21,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO, Protocol
 
-from gnsq_like.durable_file import naming, remove_file, replace_file, temporary_beside
-from gnsq_like.own_files import NotOurs, directory_below, open_own, private_directory, trust, why_not_ours
+from gnsq_like.files import (
+    NotOurs,
+    directory_below,
+    naming,
+    open_own,
+    private_directory,
+    remove_file,
+    replace_file,
+    temporary_beside,
+    trust,
+    why_not_ours,
+)
 from gnsq_like.tools.to_file.members import MissingPackage
 from gnsq_like.tools.to_file.plan import FilePlan, is_url, with_revision
 
