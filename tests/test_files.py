@@ -1,4 +1,4 @@
-"""Files: one winner for a new name, and never a part, whatever fails; what other users may have put there is refused."""
+"""Files: one winner for a new name, never a part, whatever fails; and what others may have put there is refused."""
 
 import os
 import stat

@@ -238,25 +238,21 @@ class Destination:
             "failures": self.dialler.count,
         }
 
-    def drop(self) -> None:
-        """Stop connecting to an nsqd that is no longer listed and has no connection. Never switches."""
-        self.wanted = False
-        self._stop_connecting(block=False)
-
-    def _stop_connecting(self, *, block: bool) -> None:
+    def stop_connecting(self, *, block: bool) -> None:
+        """End a try to connect. May switch, if it is to wait for that."""
         if self.dialler.is_trying:
             self.dialler.greenlet.kill(block=block)
 
     def close(self) -> None:
         """Stop connecting, and close the connection; twice is fine. May switch."""
-        self._stop_connecting(block=True)
+        self.stop_connecting(block=True)
         if self.connection is not None:
             self.connection.close()
 
     def let_go(self, loop_lives: bool) -> None:
         """Drop everything in a forked child, or after the end of this thread. From any thread; never switches."""
         if loop_lives:
-            self._stop_connecting(block=False)
+            self.stop_connecting(block=False)
         if self.connection is not None:
             self.connection.let_go(loop_lives)
 
@@ -310,7 +306,7 @@ class Discovery:
         kept = [each for each in self.destinations if each.address in found or each.connected or not of.is_complete]
         for destination in self.destinations:
             if destination not in kept:
-                destination.drop()
+                destination.stop_connecting(block=False)
         self.destinations = kept
         self.destinations += [
             Destination(address, self._pool, self._outages) for address in found if address not in known
