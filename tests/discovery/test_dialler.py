@@ -71,8 +71,11 @@ class Scene:
 
     def ask(self) -> None:
         self.asked += 1
+        gevent.spawn(self.answer)
+
+    def answer(self) -> None:
         if self.answers is not None:
-            gevent.spawn(self.list, *self.answers)
+            self.list(*self.answers)
 
     def give_up(self, error: NSQError) -> bool:
         self.failures.append(error)
