@@ -56,8 +56,9 @@ MOMENT = 0.025
 LULL = 0.2
 #: All slices of busy connections pass within so many seconds, after which a remainder goes to the next, too ...
 SLICES = 10.0
-#: ... but one lasts so many seconds and round trips at least: each costs one or two of these.
-SLICE_LEAST, SLICE_ROUND_TRIPS = 0.1, 10.0
+#: ... but one lasts so many seconds at least: each costs two RDY commands. It costs no place, however long the round
+#: trip: what is on its way when a slice ends is answered in the next one.
+SLICE_LEAST = 0.1
 #: This part of the places at least is for silent connections, as far as they need it.
 SILENT_PART = 0.15
 #: Each of them has a turn in so many seconds, if it is busy ones that lack places, or else in these ...
@@ -362,8 +363,7 @@ class Places(Generic[K]):
         """
 
         def ends(line: Line[K]) -> float:
-            least = self._moment(line) if line.silent else SLICE_ROUND_TRIPS * line.round_trip.seconds
-            return line.turn_at + max(lasts, least)
+            return line.turn_at + max(lasts, self._moment(line) if line.silent else 0.0)
 
         holders = sorted((line for line in lines if line.share), key=ends, reverse=True)[: max(0, seats)]
         stay = [line for line in holders if ends(line) > now or not self._is_read(line.key)]
