@@ -276,6 +276,11 @@ class _Here(native.local):
 _here = _Here()
 
 
+def life_here() -> object:
+    """An object that is collected when this thread has ended. Hold it weakly."""
+    return _here.life
+
+
 def handle_here() -> HubHandle:
     """The HubHandle of this thread; makes its hub if there is none.
 

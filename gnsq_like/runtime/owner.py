@@ -100,6 +100,17 @@ def keep(thing: object) -> None:
     _kept.append(thing)
 
 
+def leave_threads(pool: Any) -> None:
+    """In a child: a pool of gevent's starts threads anew, and the hubs of the parent's threads are left alone.
+
+    gevent destroys them otherwise; where one has a pool itself, since a name was looked up there, that waits for its
+    threads for ever.
+    """
+    for worker in pool._worker_greenlets:
+        keep(worker._hub_of_worker)
+        worker._hub_of_worker = None
+
+
 def _before_fork() -> None:
     running = sum(duties.busy(owner) for owner, duties in list(_owners.items()) if duties.busy is not None)
     if running:
@@ -119,7 +130,10 @@ def _in_child() -> None:
     if owners and "gevent" in sys.modules:
         # Otherwise this hub would use the parent's epoll descriptor. After gevent's own fork this is the second call.
         from gevent import reinit
+        from gevent._hub_local import get_hub_if_exists
 
+        if (hub := get_hub_if_exists()) is not None and hub._threadpool is not None:
+            leave_threads(hub._threadpool)
         reinit()
     for owner, duties in owners:
         try:

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import copy_context
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import gevent
 from gevent import monkey, threadpool
 from gevent._hub_local import get_hub_if_exists
 
-from gnsq_like.runtime import native
-from gnsq_like.runtime.hub_calls import handle_here
+from gnsq_like.runtime import native, owner
+from gnsq_like.runtime.hub_calls import handle_here, life_here
 
 _A = TypeVar("_A")
 _R = TypeVar("_R")
@@ -78,6 +79,9 @@ class ThreadPool:
         self._pool = threadpool.ThreadPool(min(width, _MOST_THREADS), idle_task_timeout=idle)
         #: Of calls that several greenlets wait for: what :meth:`begin` returned, by a key of theirs.
         self.shared: dict[object, Any] = {}
+        #: Of the threads that have called something.
+        self._lives: WeakSet[Any] = WeakSet()
+        owner.register(self, lambda self, _: owner.leave_threads(self._pool))
 
     @property
     def width(self) -> int:
@@ -103,17 +107,30 @@ class ThreadPool:
 
     def begin(self, function: Callable[..., object], *arguments: object) -> Any:
         """Begin ``function(*arguments)`` in a thread; an AsyncResult, for :func:`result_of`. Never switches."""
-        return self._pool.spawn(_attempt, function, *arguments)
+        return self._pool.spawn(self._run, function, *arguments)
+
+    def _run(self, function: Callable[..., _R], *arguments: Any) -> _R | _Raised:
+        if native.thread_id() != self._owner:
+            self._lives.add(life_here())
+        return _attempt(function, *arguments)
 
     def close(self, timeout: float = 1.0) -> int:
         """End idle threads now, the others when their calls end. May switch.
 
+        gevent forgets a thread before it has taken down the thread's own hub, and the interpreter must not end while
+        that goes on: it would crash.
+
         :param timeout: seconds to wait for them
         :returns: the number of threads still running then
         """
-        end = gevent.spawn(self._pool.kill)
+        end = gevent.spawn(self._end)
         end.join(timeout)
-        return 0 if end.dead else int(self._pool.size)
+        return 0 if end.dead else len(self._lives)
+
+    def _end(self) -> None:
+        self._pool.kill()
+        while len(self._lives):
+            gevent.sleep(0.001)
 
 
 def call_in_thread(function: Callable[[_A], _R], argument: _A) -> _R:

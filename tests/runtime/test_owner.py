@@ -263,6 +263,39 @@ print([warning.category.__name__ for warning in caught if "handlers run" in str(
     assert lines == ["['ResourceWarning']"]
 
 
+@pytest.mark.parametrize("patch", PATCHES)
+def test_a_child_works_where_threads_of_its_parent_had_hubs_and_looked_up_names(nsqd, patch):
+    """gevent would wait for the threads of such a hub for ever, or fail in the child's hub."""
+    lines = run_script(
+        PATCHES[patch]
+        + CHILDREN
+        + """
+import sys, gevent, gevent.socket
+from gnsq_like import Producer, Reader
+
+def look_up(message=None):
+    return gevent.socket.getaddrinfo("localhost", 1)
+
+def work():
+    gevent.sleep(0.01)  # where gevent looks after its pools
+    assert gevent.get_hub().threadpool.apply(look_up)
+    with Producer(sys.argv[1]) as another:
+        another.publish("u", b"x")
+
+with Producer(sys.argv[1]) as producer:
+    producer.publish("t", b"x")
+with Reader("t", "c", look_up, nsqd_tcp_addresses=sys.argv[1], spawn="thread") as reader:
+    gevent.get_hub().threadpool.apply(look_up)
+    while not reader.stats()["finished"]:
+        gevent.sleep(0.01)
+    ended_well([fork(work)])
+print("ended")
+""",
+        nsqd.tcp_address,
+    )
+    assert lines == ["ended"]
+
+
 def test_a_child_holds_no_descriptor_of_the_parents_connections(nsqd):
     """Else nsqd would see the end of a connection only when the last child is gone."""
     lines = run_script(

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from pathlib import Path
 
 import gevent
@@ -217,3 +218,17 @@ def test_what_blocks_for_too_long_is_left_alone() -> None:
     wait_for(ended.is_set)
     with pytest.raises(KeyError):
         call_blocking(lambda: dict[int, int]()[1], 60)
+
+
+def test_a_closed_pool_has_taken_down_the_hubs_of_its_threads() -> None:
+    """An interpreter that ends while a thread takes its hub down crashes."""
+    ended = []
+
+    def nap() -> None:
+        time.sleep(0.2)
+        ended.append(thread_id())
+
+    pool = ThreadPool(1)
+    pool.call(lambda _: gevent.get_hub().threadpool.spawn(nap), None)
+    assert pool.close(60) == 0
+    assert len(ended) == 1
