@@ -169,7 +169,7 @@ class HTTPClient:
     def _fetch(self, method: str, path: str, body: bytes | None = None, secret_query: str = "") -> Answer:
         """The response, whatever its status; raises HTTPRequestFailed. May switch.
 
-        :param secret_query: sent after the path, and never shown
+        :param secret_query: sent after the path, and never shown; redirects are then returned, not followed
         """
         url = self.url + path
         headers = self._headers(body)

@@ -23,7 +23,7 @@ from functools import cache
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -38,6 +38,8 @@ from gnsq_like.errors import HTTPRequestFailed, reason_of
 READ_BYTES = 64 * 1024
 #: Seconds after which an idle connection is closed rather than used: below the idle timeouts of usual proxies.
 IDLE_SECONDS = 30.0
+#: Redirects that are followed, all within one host: Go's router corrects slashes with them (docs/internals 3.1).
+MAX_REDIRECTS = 3
 
 
 class Request(NamedTuple):
@@ -47,7 +49,7 @@ class Request(NamedTuple):
     url: str
     headers: dict[str, str]
     body: bytes | None
-    #: A query string that appears in no log and no error.
+    #: A query string that appears in no log and no error. Redirects are then returned, not followed.
     secret_query: str
     #: Seconds for all of it, and the time.monotonic() at which they are over.
     timeout: float
@@ -115,7 +117,7 @@ class Session:
                 self._session = _Session(urlsplit(request.url).scheme, self._verify, self._cert)
             elif time.monotonic() - self._last_used > IDLE_SECONDS:
                 self._session.close()
-            answer = _send(self._session, request)
+            answer = _follow(self._session, request)
             is_whole = True
         except (requests.RequestException, HTTPError, http.client.HTTPException, OSError, ValueError) as exc:
             if isinstance(exc, requests.RequestException):
@@ -145,22 +147,24 @@ class _Session(requests.Session):
         """requests sees no redirect: it would read its body without a limit."""
 
 
-def _send(session: requests.Session, request: Request) -> Answer:
-    left = request.time_left()
-    with session.request(
-        request.method,
-        request.url,
-        data=request.body,
-        headers=request.headers,
-        timeout=(min(left, request.connect_timeout), left),
-        allow_redirects=False,
-        stream=True,
-    ) as response:
-        body = _read(response, request)
-    if response.is_redirect:  # nsqd and nsqlookupd redirect no path that is asked for here: another server has answered
-        location, _, _ = response.headers["Location"].partition("?")
-        raise HTTPRequestFailed(request.url, f"redirected to {shown(location)}, which is not followed")
-    return Answer(request.url, response.status_code, response.headers.get("Content-Type", ""), body)
+def _follow(session: requests.Session, request: Request) -> Answer:
+    url = request.url
+    for _ in range(MAX_REDIRECTS + 1):
+        left = request.time_left()
+        with session.request(
+            request.method,
+            url,
+            data=request.body,
+            headers=request.headers,
+            timeout=(min(left, request.connect_timeout), left),
+            allow_redirects=False,
+            stream=True,
+        ) as response:
+            body = _read(response, request)
+        if not response.is_redirect or request.secret_query:
+            return Answer(url, response.status_code, response.headers.get("Content-Type", ""), body)
+        url = _redirected(request.method, url, response)
+    raise HTTPRequestFailed(request.url, f"redirected more than {MAX_REDIRECTS} times")
 
 
 def _read(response: requests.Response, request: Request) -> bytes:
@@ -176,6 +180,28 @@ def _read(response: requests.Response, request: Request) -> bytes:
     if size > limit:
         raise HTTPRequestFailed(response.url, f"the answer is larger than {limit} bytes")
     return bytes(body)
+
+
+def _redirected(method: str, url: str, response: requests.Response) -> str:
+    """The URL that a redirect leads to; raises HTTPRequestFailed for one that must not be followed."""
+    try:
+        target = urljoin(url, response.headers["Location"])
+        origin = _origin(target)
+    except ValueError:
+        raise HTTPRequestFailed(url, "redirected to something that is no URL") from None
+    if origin != _origin(url):
+        parts = urlsplit(shown(target))
+        elsewhere = f"{parts.scheme}://{parts.netloc}"
+        raise HTTPRequestFailed(url, f"redirected to another server, {elsewhere}; not followed")
+    status = response.status_code
+    if method != "GET" and status not in (307, 308):
+        raise HTTPRequestFailed(url, f"redirected with status {status}, which would turn it into a GET")
+    return target
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 def _tls_context(verify: bool | str | ssl.SSLContext, cert: str | tuple[str, str] | None) -> ssl.SSLContext:

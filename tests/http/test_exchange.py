@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +132,18 @@ def test_the_deadline_holds_for_a_tls_handshake(anywhere: Place) -> None:
     gc.collect()
 
 
+def test_the_deadline_holds_over_redirects(anywhere: Place) -> None:
+    def script(peer: Peer) -> None:
+        while peer.request():
+            peer.server.over.wait(0.2)
+            peer.send(response(b"", "301 Moved Permanently", "Location: /again"))
+
+    with scripted(script) as server:
+        error, elapsed = timed_failure(anywhere, NsqdHTTPClient(server.address, timeout=0.5).ping)
+    assert error.reason == "no answer within 0.5 s"
+    assert elapsed >= 0.45
+
+
 # --- the size ---
 
 
@@ -178,20 +191,62 @@ def test_an_endless_answer_is_given_up_at_the_limit(anywhere: Place) -> None:
 # --- redirects ---
 
 
-@pytest.mark.parametrize(
-    ("location", "shown"),
-    [
-        ("http://me:secret@elsewhere.example/ping?token=secret", "http://elsewhere.example/ping"),
-        ("/ping/", "/ping/"),
-        ("//elsewhere.example/", "//elsewhere.example/"),
-        ("http://[::1/", "http://[::1/"),
-    ],
-)
-def test_no_redirect_is_followed(anywhere: Place, location: str, shown: str) -> None:
-    with scripted(always(response(b"", "301 Moved Permanently", f"Location: {location}"))) as server:
+def test_a_redirect_to_another_server_is_not_followed(anywhere: Place) -> None:
+    with scripted(always(response())) as other:
+        location = f"Location: http://me:secret@{other.address}/ping"
+        with scripted(always(response(b"", "301 Moved Permanently", location))) as server:
+            error = failure(anywhere, NsqdHTTPClient(server.address).ping)
+        assert other.connections == 0
+    assert error.reason == f"redirected to another server, http://{other.address}; not followed"
+
+
+@pytest.mark.parametrize("location", ["https://{}/ping", "//elsewhere.example/ping", "ftp://{}/", "http://[::1/"])
+def test_other_redirects_that_are_not_followed(anywhere: Place, location: str) -> None:
+    def answer(_: object) -> bytes:
+        return response(b"", "302 Found", "Location: " + location.format(server.address))
+
+    with scripted(always(answer)) as server:
         error = failure(anywhere, NsqdHTTPClient(server.address).ping)
-    assert error.reason == f"redirected to {shown}, which is not followed"
+    assert error.reason.startswith("redirected to ")
     assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("location", ["/nsq/ping", "http://{}/nsq/ping", "nsq/ping"])
+def test_a_redirect_within_the_host_is_followed(anywhere: Place, location: str) -> None:
+    def answer(asked: Any) -> bytes:
+        if asked.line.startswith("GET /nsq/"):
+            return response()
+        return response(b"", "301 Moved Permanently", "Location: " + location.format(server.address))
+
+    with scripted(always(answer)) as server:
+        assert anywhere(NsqdHTTPClient(server.address).ping) == "OK"
+    assert [asked.line for asked in server.asked] == ["GET /ping HTTP/1.1", "GET /nsq/ping HTTP/1.1"]
+
+
+def test_a_redirected_post_stays_a_post(anywhere: Place) -> None:
+    def answer(asked: Any) -> bytes:
+        if asked.line.startswith("POST /pub/"):
+            return response()
+        return response(b"", "307 Temporary Redirect", "Location: /pub/?topic=t")
+
+    with scripted(always(answer)) as server:
+        anywhere(lambda: NsqdHTTPClient(server.address).publish("t", b"body"))
+    assert [asked.line for asked in server.asked] == ["POST /pub?topic=t HTTP/1.1", "POST /pub/?topic=t HTTP/1.1"]
+    assert [asked.body for asked in server.asked] == [b"body", b"body"]
+
+
+def test_a_redirect_that_would_make_a_post_a_get_is_not_followed(anywhere: Place) -> None:
+    with scripted(always(response(b"", "302 Found", "Location: /pub2"))) as server:
+        error = failure(anywhere, lambda: NsqdHTTPClient(server.address).publish("t", b"body"))
+    assert error.reason == "redirected with status 302, which would turn it into a GET"
+    assert len(server.asked) == 1
+
+
+def test_redirects_in_a_circle(anywhere: Place) -> None:
+    with scripted(always(response(b"", "301 Moved Permanently", "Location: /ping"))) as server:
+        error = failure(anywhere, NsqdHTTPClient(server.address).ping)
+    assert error.reason == "redirected more than 3 times"
+    assert len(server.asked) == 4
 
 
 # --- responses that are unusable ---
