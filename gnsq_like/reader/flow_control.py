@@ -15,17 +15,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Mode
 from gnsq_like.policy.charge import FOREVER
 from gnsq_like.policy.places import Places, Settings
 from gnsq_like.policy.rate_limit import RateLimit
 from gnsq_like.reader.message import Message, Outcome
+from gnsq_like.reader.setup import Setup
 from gnsq_like.reader.subscription import Subscription
-from gnsq_like.reader.topics import OnBackoff, ReaderCounts, TopicFlows
+from gnsq_like.reader.topics import ReaderCounts, TopicFlows
 from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.dispatcher import HookRunner, log_soon
 from gnsq_like.runtime.hub_calls import HubHandle
@@ -43,51 +42,31 @@ _WAITED = 0.001
 _STARVED_SHARE = 0.85
 
 
-@dataclass(slots=True)
-class Steering:
-    """The settings of a Reader that may be changed while it runs; next: :meth:`FlowControl.steered`."""
-
-    max_in_flight: int
-    rate_limit: float | None
-    paused: bool = False
-
-
 class FlowControl:
     """RDY of all subscriptions of one Reader, by one plan, and backoff of its topics.
 
     :param loop: the Reader's control loop
     :param hub_handle: the hub in which all of this runs
-    :param hooks: of which on_timeout is called
-    :param on_backoff: see ``TopicFlows``
     """
 
-    def __init__(
-        self,
-        options: ReaderOptions,
-        loop: ControlLoop,
-        hub_handle: HubHandle,
-        counts: ReaderCounts,
-        steering: Steering,
-        hooks: HookRunner,
-        *,
-        on_backoff: OnBackoff,
-    ) -> None:
+    def __init__(self, setup: Setup, counts: ReaderCounts, loop: ControlLoop, hub_handle: HubHandle) -> None:
+        self._setup = setup
         self.loop = loop
         self.hub_handle = hub_handle
         #: The RDY plan; its keys are the live subscriptions, and lost ones whose handlers still run.
+        options = setup.options
         self.places: Places[Subscription] = Places(
             Settings(options.low_rdy_timeout, options.low_rdy_idle_timeout, options.low_rdy_probe_timeout),
             is_written=lambda subscription: subscription.connection.is_written,
             is_read=lambda subscription: subscription.connection.at_rest,
             phase=1000 * draw(),
         )
-        self._steering = steering
-        if steering.rate_limit is not None:
-            self.places.limit = RateLimit(steering.rate_limit, time.monotonic())
+        if setup.rate_limit is not None:
+            self.places.limit = RateLimit(setup.rate_limit, time.monotonic())
         #: Whether the plan was made to its end since it was asked for.
         self._is_planned = True
-        self._overdue = Overdue(hooks, loop)
-        self.topics = TopicFlows(options, counts, on_backoff)
+        self._overdue = Overdue(setup.hooks, loop)
+        self.topics = TopicFlows(setup, counts)
         #: Live subscriptions, and lost ones whose handlers still run, which count against max_in_flight.
         self.subscriptions: dict[Subscription, None] = {}
         #: Called when the last message in flight was answered; set by ``stopping``.
@@ -194,7 +173,7 @@ class FlowControl:
         Not while shares are about to grow, for instance because a silent connection delivered its first message.
         """
         if self.places.limit is not None:  # whose tokens come with time, without answers
-            return self.in_flight >= max(1, int(_STARVED_SHARE * self._steering.max_in_flight))
+            return self.in_flight >= max(1, int(_STARVED_SHARE * self._setup.max_in_flight))
         return not (self.loop.is_asked_for(self._account_and_plan) or self.places.grows) and any(
             each.in_flight > 0 and each.in_time >= min(each.share, max(1, int(_STARVED_SHARE * each.share)))
             for each in [subscription.line for subscription in list(self.subscriptions) if subscription.alive]
@@ -228,7 +207,7 @@ class FlowControl:
         self.loop.cancel(self._account_and_plan)
         if self._stopped:
             return
-        self.places.most = most = 0 if self._steering.paused else self._steering.max_in_flight
+        self.places.most = most = 0 if self._setup.paused else self._setup.max_in_flight
         if 0 < most < len(self.subscriptions) and not self._said_few:
             self._said_few = True
             text = "max_in_flight=%d is less than the number of connections: they take turns, so messages may wait"
@@ -244,7 +223,7 @@ class FlowControl:
 
     def steered(self) -> None:
         """The settings have changed. Never switches."""
-        rate, now, limit = self._steering.rate_limit, time.monotonic(), self.places.limit
+        rate, now, limit = self._setup.rate_limit, time.monotonic(), self.places.limit
         if rate is not None and limit is not None:
             limit.change(rate, now)
         elif rate is not None or limit is not None:

@@ -26,31 +26,21 @@ from typing import Any
 import gevent
 
 from gnsq_like.errors import DecodeError, NSQError, Requeue
-from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.batch import Batch, Batches
 from gnsq_like.reader.message import Message, Outcome, make_decoder
+from gnsq_like.reader.setup import Setup
 from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.native import wall_clock
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.thread_pool import ThreadPool
-from gnsq_like.runtime.user_code import ENDS, FailureLog, check_callable, in_one_line, outcome_of, undone
+from gnsq_like.runtime.user_code import ENDS, FailureLog, in_one_line, outcome_of, undone
 from gnsq_like.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
 #: Seconds that a stop waits for threads: one that has answered may still write into the log.
 _LAST_WORDS = 0.5
-
-#: A Reader's handler; None if it is iterated over. Only False, for a failure, is looked at; the type of what it returns
-#: lets checkers refuse an async handler.
-Handler = Callable[[Message], "bool | None"] | Batch | None
-
-
-def check_handler(handler: Handler) -> None:
-    """Refuse a handler that could not handle a message. Raises InvalidOption."""
-    if handler is not None and not isinstance(handler, Batch):  # which has checked its own
-        check_callable("handler", handler, 1)
 
 
 def check_result(result: object) -> None:
@@ -68,33 +58,17 @@ _MOST_SPARED = 10_000
 class Limits:
     """Rejects messages that were delivered too often, are too old, or are too late to be answered in time.
 
-    :param name: "topic/channel", for the log
-    :param on_giving_up: called with a message to be given up
-    :param on_expired: called with a message older than ``max_age``, instead of the handler
-    :param on_error: called with (nsqd's address, error) if one of the two raises
-    :param threads: where the two are called, as the handler is, if it is not called in greenlets
+    :param threads: where ``on_giving_up`` and ``on_expired`` are called, as the handler is, if it is not called in
+        greenlets
     :param clock: returns seconds since the epoch, as messages' timestamps are
     """
 
-    def __init__(
-        self,
-        options: ReaderOptions,
-        name: str,
-        *,
-        on_giving_up: Callable[[Message], object] | None,
-        on_expired: Callable[[Message], object] | None,
-        on_error: Callable[[str, NSQError], object],
-        threads: ThreadPool | None,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, setup: Setup, threads: ThreadPool | None, clock: Callable[[], float]) -> None:
+        self._setup, options = setup, setup.options
         self._max_attempts: float = options.max_attempts or math.inf
         self._max_age = options.max_age
         #: Deliveries above which :meth:`refuses` must be asked, as it must be for each overdue message.
         self.asked_above: float = self._max_attempts if self._max_age is None else -1
-        self._name = name
-        self._on_giving_up = on_giving_up
-        self._on_expired = on_expired
-        self._on_error = on_error
         self._threads = threads
         self._clock = clock
         self._failures = FailureLog(logger, every=options.log_tracebacks)
@@ -142,15 +116,15 @@ class Limits:
         return self._max_attempts - (message.attempts - spared)
 
     def _give_up(self, message: Message, outcome: Outcome) -> None:
-        failure = message.failure
-        if self._finish_unhandled(message, "on_giving_up", self._on_giving_up, outcome):
+        failure, on_giving_up = message.failure, self._setup.on_giving_up
+        if self._finish_unhandled(message, "on_giving_up", on_giving_up, outcome):
             logger.error(
                 "gave up message %s of %s at delivery %d: %s%s",
                 message.id,
-                self._name,
+                self._setup.name,
                 message.attempts,
                 None if failure is None else in_one_line(failure),
-                "; it is lost, because there is no on_giving_up" if self._on_giving_up is None else "",
+                "; it is lost, because there is no on_giving_up" if on_giving_up is None else "",
                 extra=message.log_fields,
             )
         message.failure = None  # its frames hold the message
@@ -159,10 +133,10 @@ class Limits:
         """Whether the message is too old to be handled; it is finished then. May switch."""
         if self._max_age is None or self._clock() - message.timestamp <= self._max_age:
             return False
-        if self._finish_unhandled(message, "on_expired", self._on_expired, Outcome.EXPIRED):
+        if self._finish_unhandled(message, "on_expired", self._setup.on_expired, Outcome.EXPIRED):
             age = self._clock() - message.timestamp
             text = "message %s of %s has expired: it is %.0f s old"
-            logger.info(text, message.id, self._name, age, extra=message.log_fields)
+            logger.info(text, message.id, self._setup.name, age, extra=message.log_fields)
         return True
 
     def _finish_unhandled(
@@ -180,7 +154,7 @@ class Limits:
             attempt = partial(self._try, name, function, outcome)
             error = attempt(message) if self._threads is None else self._threads.call(attempt, message)
             if error is not None:
-                self._on_error(message.nsqd_address, error)
+                self._setup.hooks.call("on_error", message.nsqd_address, error)
                 return False
         message._handled(outcome)
         return True
@@ -283,12 +257,6 @@ class Loops:
 class Handlers:
     """Runs the handlers of one started Reader.
 
-    :param handler: called with each message
-    :param name: "topic/channel", for the log
-    :param concurrency: maximum number of handlers running at once
-    :param on_giving_up: called with a message to be given up
-    :param on_expired: called with a message older than ``max_age``, instead of the handler
-    :param on_error: called with (nsqd's address, error) if one of the two raises
     :param is_starved: whether nsqd sends nothing more until messages are answered
     :param loop: the Reader's control loop
     :param clock: returns seconds since the epoch, as messages' timestamps are
@@ -296,32 +264,18 @@ class Handlers:
 
     def __init__(
         self,
-        handler: Handler,
-        name: str,
-        concurrency: int,
-        options: ReaderOptions,
-        *,
-        on_giving_up: Callable[[Message], object] | None,
-        on_expired: Callable[[Message], object] | None,
-        on_error: Callable[[str, NSQError], object],
+        setup: Setup,
         is_starved: Callable[[], bool],
         loop: ControlLoop,
         clock: Callable[[], float] = wall_clock,
     ) -> None:
-        self._name = name
+        handler, options, concurrency = setup.handler, setup.options, setup.concurrency
+        self._name = setup.name
         self._failures = FailureLog(logger, every=options.log_tracebacks)
         #: See ``Message.data``.
         self.decode = make_decoder(options.decoder)
         self._threads = ThreadPool(concurrency) if options.spawn == "thread" else None
-        self._limits = Limits(
-            options,
-            name,
-            on_giving_up=on_giving_up,
-            on_expired=on_expired,
-            on_error=on_error,
-            threads=self._threads,
-            clock=clock,
-        )
+        self._limits = Limits(setup, self._threads, clock)
         #: See ``Source.give_up``.
         self.give_up = self._limits.failed
         #: Whether the Reader is stopping.

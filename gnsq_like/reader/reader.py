@@ -16,12 +16,11 @@ import gevent
 from gnsq_like.addresses import check_base_urls, parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds, reason_of
 from gnsq_like.options import ReaderOptions, ReaderOptionsDict, make_options
-from gnsq_like.reader.flow_control import Steering
-from gnsq_like.reader.handlers import Handler, check_handler
 from gnsq_like.reader.message import Message, make_decoder
-from gnsq_like.reader.running import NOT_STARTED, Running, Setup
+from gnsq_like.reader.running import NOT_STARTED, Running
+from gnsq_like.reader.setup import Handler, Setup, Topics, check_handler
 from gnsq_like.reader.stopping import run_until_signal
-from gnsq_like.reader.topics import ReaderCounts, Topics
+from gnsq_like.reader.topics import ReaderCounts
 from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.user_code import check_callable
 from gnsq_like.wire.names import encode_channel
@@ -79,7 +78,7 @@ class Reader:
     """
 
     # A misspelt attribute, such as max_inflight, must raise instead of changing nothing.
-    __slots__ = ("__weakref__", "_counts", "_running", "_setup", "_steering", "channel", "options", "topic")
+    __slots__ = ("__weakref__", "_counts", "_running", "_setup", "channel", "options", "topic")
 
     def __init__(
         self,
@@ -134,10 +133,7 @@ class Reader:
         for name, function in (("on_giving_up", on_giving_up), ("on_expired", on_expired)):
             if function is not None:
                 check_callable(name, function, 1)
-        self._steering = Steering(self.options.max_in_flight, self.options.rate_limit)
-        self._setup = Setup(
-            topics, channel, self.options, handler, nsqds, lookupds, hooks, on_giving_up, on_expired, self._steering
-        )
+        self._setup = Setup(topics, channel, self.options, handler, nsqds, lookupds, hooks, on_giving_up, on_expired)
         #: Over all starts of this Reader.
         self._counts = ReaderCounts()
         #: Of the last start; None before the first.
@@ -162,33 +158,33 @@ class Reader:
     @property
     def max_in_flight(self) -> int:
         """The limit of messages in flight on all connections; may be changed at any time, from any thread."""
-        return self._steering.max_in_flight
+        return self._setup.max_in_flight
 
     @max_in_flight.setter
     def max_in_flight(self, value: int) -> None:
         make_options(ReaderOptions, {"max_in_flight": value})
-        self._steering.max_in_flight = value
+        self._setup.max_in_flight = value
         self._steer()
 
     @property
     def rate_limit(self) -> float | None:
         """Messages a second, or None for no limit; may be changed at any time, from any thread."""
-        return self._steering.rate_limit
+        return self._setup.rate_limit
 
     @rate_limit.setter
     def rate_limit(self, value: float | None) -> None:
         make_options(ReaderOptions, {"rate_limit": value})
-        self._steering.rate_limit = value
+        self._setup.rate_limit = value
         self._steer()
 
     def pause(self) -> None:
         """Receive no new messages until :meth:`resume`; those in flight are still handled. From any thread."""
-        self._steering.paused = True
+        self._setup.paused = True
         self._steer()
 
     def resume(self) -> None:
         """End a :meth:`pause`. From any thread."""
-        self._steering.paused = False
+        self._setup.paused = False
         self._steer()
 
     def _steer(self) -> None:
@@ -352,7 +348,7 @@ class Reader:
             "state": self._state,
             **vars(self._counts.total),
             "max_in_flight": self.max_in_flight,
-            "paused": self._steering.paused,
+            "paused": self._setup.paused,
             "reconnects": self._counts.reconnects,
             **(NOT_STARTED if running is None else running.stats()),
             "topics": by_topic,

@@ -16,26 +16,23 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gevent
 
-from gnsq_like.addresses import Address
 from gnsq_like.discovery.dialler import Redialer, Round, Target
 from gnsq_like.discovery.outages import Outages
 from gnsq_like.errors import NsqdError, NSQError
-from gnsq_like.options import ReaderOptions
-from gnsq_like.reader.flow_control import FlowControl, Steering
-from gnsq_like.reader.handlers import Handler, Handlers
+from gnsq_like.reader.flow_control import FlowControl
+from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.message import Message
+from gnsq_like.reader.setup import Setup
 from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
-from gnsq_like.reader.topics import MissingTopics, ReaderCounts, Topics
+from gnsq_like.reader.topics import MissingTopics, ReaderCounts
 from gnsq_like.runtime import native, owner
 from gnsq_like.runtime.control_loop import ControlLoop
-from gnsq_like.runtime.dispatcher import HookRunner, flush_log, log_soon
+from gnsq_like.runtime.dispatcher import flush_log, log_soon
 from gnsq_like.runtime.hub_calls import handle_here
 from gnsq_like.runtime.pending_reply import PendingReply
 
@@ -52,32 +49,6 @@ _THREAD_ENDS = 0.5
 
 #: The end of nsqd's text where it does not know a message as in flight, while another reason is another consumer.
 _UNKNOWN = "ID not in flight"
-
-
-@dataclass(slots=True)
-class Setup:
-    """A Reader's checked arguments; the same for all its starts."""
-
-    topics: Topics
-    channel: str
-    options: ReaderOptions
-    handler: Handler
-    nsqds: tuple[Address, ...]
-    lookupds: list[str]
-    hooks: HookRunner
-    on_giving_up: Callable[[Message], object] | None
-    on_expired: Callable[[Message], object] | None
-    steering: Steering
-
-    @property
-    def name(self) -> str:
-        """The name of the Reader in the log."""
-        return f"{self.topics.in_short}/{self.channel}"
-
-    @property
-    def concurrency(self) -> int:
-        """How many handlers may run at once."""
-        return self.options.concurrency or max(1, self.steering.max_in_flight)
 
 
 class Subscriptions:
@@ -108,7 +79,7 @@ class Subscriptions:
         self.is_stopping = False
         self._poller = self._make_poller(clients) if clients else None
         #: Only without fixed nsqds, where SUB creates the topics.
-        self._missing = MissingTopics(setup.name, setup.topics, clients) if clients and not setup.nsqds else None
+        self._missing = MissingTopics(setup, clients) if clients and not setup.nsqds else None
         self._redialer: Redialer[Target] = Redialer(
             [Target(address, topic) for address in setup.nsqds for topic in setup.topics.names],
             connect=self._connect,
@@ -229,15 +200,7 @@ class Subscriptions:
         topic_flow = flow.topics.get(target.topic)
         if topic_flow is None:
             return  # the topic is gone
-        subscription = Subscription(
-            target,
-            topic_flow,
-            setup.channel,
-            flow,
-            self._handlers,
-            setup.hooks,
-            setup.options,
-        )
+        subscription = Subscription(target, topic_flow, setup, flow, self._handlers)
         subscription.connect(
             on_error=self._refused,
             on_close=self._ended,
@@ -341,28 +304,8 @@ class Running:
         # The steps that can fail come first, so that a failed start leaves nothing behind.
         clients = _make_clients(setup)
         self._loop = ControlLoop(setup.name, self._look)
-        self.flow = FlowControl(
-            setup.options,
-            self._loop,
-            self.hub_handle,
-            counts,
-            setup.steering,
-            setup.hooks,
-            on_backoff=self._backoff_changed,
-        )
-        for topic in setup.topics.names:
-            self.flow.topics.follow(topic)
-        self.handlers = Handlers(
-            setup.handler,
-            setup.name,
-            setup.concurrency,
-            setup.options,
-            on_giving_up=setup.on_giving_up,
-            on_expired=setup.on_expired,
-            on_error=partial(self._hooks.call, "on_error"),
-            is_starved=lambda: self.flow.is_starved,
-            loop=self._loop,
-        )
+        self.flow = FlowControl(setup, counts, self._loop, self.hub_handle)
+        self.handlers = Handlers(setup, lambda: self.flow.is_starved, self._loop)
         self._subscriptions = Subscriptions(setup, counts, clients, self.flow, self.handlers, self._give_up)
         self._table = self._subscriptions.table
         #: Settled when it has stopped.
@@ -546,15 +489,7 @@ class Running:
             waiting.pop_all()
         return taken[0]
 
-    # -- hooks and statistics -----------------------------------------------------------------------
-
-    def _backoff_changed(self, topic: str, level: int, seconds: float) -> None:
-        name = f"{topic}/{self._setup.channel}"
-        if level:
-            log_soon(logger.warning, "backoff of %s: level %d, for %.1f s", name, level, seconds)
-        else:
-            log_soon(logger.info, "backoff of %s has ended", name)
-        self._hooks.call("on_backoff", level, seconds, *([topic] if self._setup.topics.are_several else []))
+    # -- statistics -----------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
         """Its part of ``Reader.stats``. From any thread."""

@@ -22,8 +22,9 @@ import gevent
 
 from gnsq_like.errors import InvalidOption, NSQError, check_seconds
 from gnsq_like.reader.flow_control import FlowControl
-from gnsq_like.reader.handlers import Handler, Handlers
+from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.message import Message
+from gnsq_like.reader.setup import Handler
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.hub_calls import is_main_thread

@@ -23,7 +23,6 @@ from typing import Protocol
 from gnsq_like.connection.connection import Connection
 from gnsq_like.discovery.dialler import Target
 from gnsq_like.errors import ConnectionLost, NsqdError, NSQError
-from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Mode
 from gnsq_like.policy.charge import RoundTrip
 from gnsq_like.policy.delays import requeue_delay
@@ -32,11 +31,12 @@ from gnsq_like.policy.line import Line
 from gnsq_like.policy.places import Places
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.message import Message, Outcome, make_messages
+from gnsq_like.reader.setup import Setup
 from gnsq_like.reader.timeouts import MessageTimeouts
 from gnsq_like.reader.topics import TopicFlow
 from gnsq_like.runtime import native
 from gnsq_like.runtime.control_loop import ControlLoop
-from gnsq_like.runtime.dispatcher import HookRunner, log_soon
+from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.frames import RawMessage
@@ -81,16 +81,14 @@ class Subscription:
         self,
         target: Target,
         topic_flow: TopicFlow,
-        channel: str,
+        setup: Setup,
         flow: SubscriptionFlow,
         handlers: Handlers,
-        hooks: HookRunner,
-        options: ReaderOptions,
     ) -> None:
         self.target = target
         self.address = str(target.address)
         self.topic_flow = topic_flow
-        self.channel = channel
+        self.channel = setup.channel
         self.msg_timeout = 0.0
         self.max_msg_timeout: float | None = None
         self.decode = handlers.decode
@@ -107,9 +105,9 @@ class Subscription:
         self.is_added = False
         #: Whether discovery says that its topic is no longer there: it is not dialled again.
         self.is_gone = False
-        self._options = options
+        self._options = setup.options
         self._flow = flow
-        self._hooks = hooks
+        self._hooks = setup.hooks
         self._handlers = handlers
         self._thread = flow.hub_handle.thread
         #: Messages whose FIN is noted; in flight until it is accounted.

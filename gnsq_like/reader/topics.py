@@ -1,11 +1,10 @@
-"""The topics of a Reader: the argument ``topic``, those that no nsqd has, and the backoff and counts of each."""
+"""The topics of a Reader: those that no nsqd has, and the backoff and counts of each."""
 
 from __future__ import annotations
 
 import difflib
 import logging
 import math
-import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -13,24 +12,20 @@ from typing import TYPE_CHECKING
 
 import gevent
 
-from gnsq_like.errors import HTTPError, InvalidOption
+from gnsq_like.errors import HTTPError
 from gnsq_like.options import ReaderOptions
 from gnsq_like.policy.backoff import Backoff, Mode, Strategy, exponential, full_jitter, guarded
 from gnsq_like.policy.charge import FOREVER
 from gnsq_like.reader.message import Outcome
+from gnsq_like.reader.setup import Setup
 from gnsq_like.runtime import native
 from gnsq_like.runtime.dispatcher import log_soon
-from gnsq_like.wire.names import encode_topic
 
 if TYPE_CHECKING:
     from gnsq_like.http.nsqlookupd import LookupdClient
 
 logger = logging.getLogger(__name__)
 
-OnBackoff = Callable[[str, int, float], object]
-
-#: Topics of a Reader that its log lines name.
-_NAMED = 4
 #: Seconds after the first round of discovery in which a publisher may still create the topic.
 _PATIENCE = 10.0
 _MOST_NEAREST = 3
@@ -43,60 +38,19 @@ _VERDICTS = {
 }
 
 
-class Topics:
-    """The topics to consume.
-
-    :raises InvalidName, InvalidOption: if it is invalid
-    """
-
-    def __init__(self, given: str | Iterable[str] | re.Pattern[str]) -> None:
-        #: Of the topics; None if they are given by name.
-        self.pattern: re.Pattern[str] | None = None
-        self.names: tuple[str, ...] = ()
-        if isinstance(given, re.Pattern):
-            if not isinstance(given.pattern, str):
-                raise InvalidOption("topic", given, "a pattern must be compiled from str")
-            self.pattern = given
-        elif isinstance(given, str | bytes) or not isinstance(given, Iterable):
-            encode_topic(given)
-            self.names = (str(given),)
-        else:
-            self.names = tuple(dict.fromkeys(given))
-            for name in self.names:
-                encode_topic(name)
-            if not self.names:
-                raise InvalidOption("topic", given, "it must be a name, several names, or a compiled pattern")
-
-    @property
-    def are_several(self) -> bool:
-        """Whether there may be more than one."""
-        return self.pattern is not None or len(self.names) > 1
-
-    @property
-    def text(self) -> str:
-        """Their text, for labels."""
-        return ",".join(self.names) if self.pattern is None else self.pattern.pattern
-
-    @property
-    def in_short(self) -> str:
-        """Their text for the log: of many, the first ones."""
-        left = len(self.names) - _NAMED
-        return self.text if left <= 0 else f"{','.join(self.names[:_NAMED])} and {left} more"
-
-
 class MissingTopics:
     """The topics of a Reader that no nsqd has, for the log and for ``Reader.stats``.
 
     A Reader of a misspelt topic would wait without an error.
 
-    :param name: the Reader's, for the log
     :param clients: of the nsqlookupds
     """
 
     def __init__(
-        self, name: str, topics: Topics, clients: list[LookupdClient], clock: Callable[[], float] = native.monotonic
+        self, setup: Setup, clients: list[LookupdClient], clock: Callable[[], float] = native.monotonic
     ) -> None:
-        self._name = name
+        topics = setup.topics
+        self._name = setup.name
         self._pattern = topics.pattern
         self._wanted = topics.names if topics.pattern is None else (topics.text,)
         self._clients = clients
@@ -240,18 +194,18 @@ class TopicFlows(dict[str, TopicFlow]):
     """The topics of a started Reader: those that are consumed, and those that are gone but for their last connections.
 
     :param counts: of the messages, over all starts
-    :param on_backoff: called with (topic, level, seconds) when a block begins, and (topic, 0, 0.0) when backoff ends
     """
 
-    def __init__(self, options: ReaderOptions, counts: ReaderCounts, on_backoff: OnBackoff) -> None:
-        self._options = options
-        self._on_backoff = on_backoff
+    def __init__(self, setup: Setup, counts: ReaderCounts) -> None:
+        self._setup = setup
         self._counts = counts
+        for topic in setup.topics.names:
+            self.follow(topic)
 
     def follow(self, topic: str) -> None:
         """Consume a topic from now on; fine if it is already."""
         if topic not in self:
-            self[topic] = TopicFlow(topic, self._options, self._counts.of(topic))
+            self[topic] = TopicFlow(topic, self._setup.options, self._counts.of(topic))
         self[topic].is_released = False
 
     def release(self, topic: str) -> None:
@@ -266,12 +220,17 @@ class TopicFlows(dict[str, TopicFlow]):
             self._counts.drop(flow.topic)
 
     def report_backoff(self, flow: TopicFlow) -> None:
-        """Call ``on_backoff``, if a block has begun or backoff has ended."""
-        backoff = flow.backoff
+        """Log that a block has begun or backoff has ended, and call ``on_backoff``."""
+        backoff, setup = flow.backoff, self._setup
+        name, level, seconds = f"{flow.topic}/{setup.channel}", 0, 0.0
         if backoff.until is not None:
-            self._on_backoff(flow.topic, backoff.level, max(0.0, backoff.until - time.monotonic()))
+            level, seconds = backoff.level, max(0.0, backoff.until - time.monotonic())
+            log_soon(logger.warning, "backoff of %s: level %d, for %.1f s", name, level, seconds)
         elif backoff.mode is Mode.FLOWING:
-            self._on_backoff(flow.topic, 0, 0.0)
+            log_soon(logger.info, "backoff of %s has ended", name)
+        else:
+            return
+        setup.hooks.call("on_backoff", level, seconds, *([flow.topic] if setup.topics.are_several else []))
 
     @property
     def modes(self) -> Mapping[Hashable, Mode]:

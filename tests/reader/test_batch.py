@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from gnsq_like import Batch, Message, Producer, Reader
 from gnsq_like.errors import InvalidOption
-from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.runtime.control_loop import ControlLoop
 from tests.support.daemons import running_nsqd, wait_for
@@ -359,17 +358,9 @@ def test_every_message_is_answered_once_whatever_happens(size, concurrency, pass
 
     loop = ControlLoop("t/c", lambda: None)
     loop.start()
-    handlers = Handlers(
-        Batch(handler, size, NEVER),
-        "t/c",
-        concurrency,
-        ReaderOptions(),
-        on_giving_up=None,
-        on_expired=None,
-        on_error=lambda *error: None,
-        is_starved=lambda: next(coming_starved, False),
-        loop=loop,
-    )
+    batch = Batch(handler, size, NEVER)
+    reader = Reader("t", "c", batch, nsqd_tcp_addresses="127.0.0.1:1", concurrency=concurrency)
+    handlers = Handlers(reader._setup, lambda: next(coming_starved, False), loop)
     number = 0
     for count in passes:
         messages = []

@@ -15,7 +15,6 @@ from gevent.event import Event
 from gnsq_like import Batch, Message, Producer, Reader
 from gnsq_like.deadletter import DeadLetter, make_envelope, open_envelope
 from gnsq_like.errors import InvalidOption, NSQError, Requeue
-from gnsq_like.options import ReaderOptions
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.runtime.control_loop import ControlLoop
 from tests.support.daemons import running_nsqd, wait_for
@@ -456,18 +455,9 @@ def test_a_message_may_become_too_old_while_it_waits_for_its_batch():
     handled: list[str] = []
     now = 1_500_000_000.0
     source = Source()
-    handlers = Handlers(
-        Batch(lambda messages: handled.extend(message.id for message in messages), size=2),
-        "t/c",
-        1,
-        ReaderOptions(max_age=10.0),
-        on_giving_up=None,
-        on_expired=None,
-        on_error=lambda *error: None,
-        is_starved=lambda: False,
-        loop=ControlLoop("t/c", lambda: None),
-        clock=lambda: now,
-    )
+    batch = Batch(lambda messages: handled.extend(message.id for message in messages), size=2)
+    reader = Reader("t", "c", batch, nsqd_tcp_addresses="127.0.0.1:1", max_age=10.0)
+    handlers = Handlers(reader._setup, lambda: False, ControlLoop("t/c", lambda: None), clock=lambda: now)
     handlers.put([make_message(message_id=b"a" * 16, source=source, received_at=time.monotonic())])
     wait_for(lambda: handlers.waiting == 1 and not handlers._workers.waiting)
     now += 60.0

@@ -15,8 +15,9 @@ import pytest
 
 from gnsq_like import Message, Producer, Reader
 from gnsq_like.errors import InvalidName, InvalidOption, NSQError
+from gnsq_like.reader.setup import Topics
 from gnsq_like.reader.subscription import Subscription
-from gnsq_like.reader.topics import MessageCounts, ReaderCounts, Topics
+from gnsq_like.reader.topics import MessageCounts, ReaderCounts
 from tests.support.daemons import KINDS, Kind, Running, running_nsqd, running_nsqlookupd, wait_for
 from tests.support.lookupds import FAST
 from tests.support.patient import LookupdClient, NsqdHTTPClient
