@@ -26,7 +26,7 @@ from gnsq_like.reader.setup import Setup
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import ReaderCounts, TopicFlows
 from gnsq_like.runtime.control_loop import ControlLoop
-from gnsq_like.runtime.dispatcher import HookRunner, log_soon
+from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.native import draw
 
@@ -53,8 +53,8 @@ class FlowControl:
         self._setup = setup
         self.loop = loop
         self.hub_handle = hub_handle
-        #: The RDY plan; its keys are the live subscriptions, and lost ones whose handlers still run.
         options = setup.options
+        #: The RDY plan; its keys are the subscriptions.
         self.places: Places[Subscription] = Places(
             Settings(options.low_rdy_timeout, options.low_rdy_idle_timeout, options.low_rdy_probe_timeout),
             is_written=lambda subscription: subscription.connection.is_written,
@@ -65,10 +65,7 @@ class FlowControl:
             self.places.limit = RateLimit(setup.rate_limit, time.monotonic())
         #: Whether the plan was made to its end since it was asked for.
         self._is_planned = True
-        self._overdue = Overdue(setup.hooks, loop)
         self.topics = TopicFlows(setup, counts)
-        #: Live subscriptions, and lost ones whose handlers still run, which count against max_in_flight.
-        self.subscriptions: dict[Subscription, None] = {}
         #: Called when the last message in flight was answered; set by ``stopping``.
         self.on_drained: Callable[[], object] | None = None
         self._stopped = False
@@ -77,9 +74,16 @@ class FlowControl:
         self._run_callback: Callable[[Callable[[], None]], Any] = hub_handle.hub.loop.run_callback
         #: When to look at the messages' deadlines.
         self._deadline = FOREVER
+        #: Overdue messages whose time at nsqd is not over yet, for ``on_timeout``.
+        self._timing_out: list[Message] = []
         self._clock = TurnClock()
         #: Whether it was logged that there are fewer places than connections.
         self._said_few = False
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """Live ones, and lost ones whose handlers still run: they count against max_in_flight. From any thread."""
+        return [line.key for line in list(self.places.lines)]
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -90,8 +94,6 @@ class FlowControl:
                 other.line.round_trip.measured(subscription.line.round_trip.seconds)
                 subscription.line.round_trip = other.line.round_trip
                 break
-        self.subscriptions[subscription] = None
-        subscription.topic_flow.connections += 1
         self.places.opened(subscription.line)
         self.plan_soon()
 
@@ -150,21 +152,15 @@ class FlowControl:
             self._forget_if_done(subscription)
         return None if self._stopped else rdy
 
-    def written(self) -> None:
-        """Answers have been passed to the connection."""
-        if self.on_drained is not None and not self.in_flight:
-            self.on_drained()
-
     def _forget_if_done(self, subscription: Subscription) -> None:
         if subscription.line.in_flight:
             return
         if subscription.drained is not None:
             subscription.drained.settle()
-        if not subscription.connection.alive and subscription in self.subscriptions:
-            del self.subscriptions[subscription]
+        if not subscription.connection.alive:
             self.places.forget(subscription.line)
-            subscription.topic_flow.connections -= 1
-            self.topics.forget(subscription.topic_flow)
+        if self.on_drained is not None and not self.in_flight:
+            self.on_drained()
 
     @property
     def is_starved(self) -> bool:
@@ -176,7 +172,7 @@ class FlowControl:
             return self.in_flight >= max(1, int(_STARVED_SHARE * self._setup.max_in_flight))
         return not (self.loop.is_asked_for(self._account_and_plan) or self.places.grows) and any(
             each.in_flight > 0 and each.in_time >= min(each.share, max(1, int(_STARVED_SHARE * each.share)))
-            for each in [subscription.line for subscription in list(self.subscriptions) if subscription.alive]
+            for each in [subscription.line for subscription in self.subscriptions if subscription.alive]
         )
 
     # -- reactions ----------------------------------------------------------------------------------
@@ -184,7 +180,7 @@ class FlowControl:
     @property
     def in_flight(self) -> int:
         """Unanswered messages of all connections. From any thread."""
-        return sum(subscription.line.in_flight for subscription in list(self.subscriptions))
+        return sum(line.in_flight for line in list(self.places.lines))
 
     def plan_soon(self) -> None:
         """Plan in the hub's next iteration. Never switches."""
@@ -208,7 +204,7 @@ class FlowControl:
         if self._stopped:
             return
         self.places.most = most = 0 if self._setup.paused else self._setup.max_in_flight
-        if 0 < most < len(self.subscriptions) and not self._said_few:
+        if 0 < most < len(self.places.lines) and not self._said_few:
             self._said_few = True
             text = "max_in_flight=%d is less than the number of connections: they take turns, so messages may wait"
             log_soon(logger.warning, text, most)
@@ -236,7 +232,6 @@ class FlowControl:
         """Send no more RDY; twice is fine."""
         self._stopped = True
         self.loop.cancel(self._tick)
-        self._overdue.stop()
 
     def adjust_soon(self, subscription: Subscription) -> None:
         """Write its answers and its RDY in the hub's next iteration. Never switches."""
@@ -272,7 +267,7 @@ class FlowControl:
 
         Where answers were interrupted, by an exception of a signal handler, the connection ends: nsqd delivers again.
         """
-        for subscription in list(self.subscriptions):
+        for subscription in self.subscriptions:
             line, connection = subscription.line, subscription.connection
             if line.in_flight != len(subscription.in_flight):
                 connection.end("answers were interrupted")
@@ -282,7 +277,7 @@ class FlowControl:
         self._account()
         if not (self._is_planned or self._stopped):
             self.plan_now()
-            self._unsettled.update(self.subscriptions)  # it may have granted shares without RDY
+            self._unsettled.update(dict.fromkeys(self.subscriptions))  # it may have granted shares without RDY
         self._adjust()
 
     def look_soon(self) -> None:
@@ -322,7 +317,7 @@ class FlowControl:
 
     def _look_at_deadlines(self, now: float) -> None:
         slow_after = self._slow_after
-        for subscription in list(self.subscriptions):
+        for subscription in self.subscriptions:
             slow, overdue, gone = subscription.timeouts.look(now, slow_after)
             if overdue or slow:
                 self.places.take_out(subscription.line, slow, len(overdue), now)
@@ -331,12 +326,36 @@ class FlowControl:
             for message in overdue:
                 subscription.topic_flow.backoff.inconclusive(subscription.in_flight[message], now)
             if overdue:
-                self._overdue.add(subscription, overdue)
-        self._deadline = min([each.timeouts.next_look(slow_after) for each in self.subscriptions], default=FOREVER)
+                self._report_overdue(subscription, overdue)
+        # One that was touched is no longer overdue, and comes again when it is.
+        left = [each for each in self._timing_out if each.answer is None and each.is_overdue]
+        self._timing_out = [message for message in left if message.timeout_at > now]
+        for message in left:
+            if message.timeout_at <= now:
+                self._setup.hooks.call("on_timeout", message)
+        looks = [each.timeouts.next_look(slow_after) for each in self.subscriptions]
+        self._deadline = min([FOREVER, *looks, *(message.timeout_at for message in self._timing_out)])
+
+    def _report_overdue(self, subscription: Subscription, messages: list[Message]) -> None:
+        """Report them to the log, and to ``on_timeout`` when their time at nsqd is over: they may still be answered."""
+        log_soon(
+            logger.warning,
+            "%d messages of %s/%s from %s were not answered within msg_timeout=%g s, the first of them %s; "
+            "nsqd delivers them again",
+            len(messages),
+            subscription.topic,
+            subscription.channel,
+            subscription.address,
+            subscription.msg_timeout,
+            messages[0].id,
+            extra=messages[0].log_fields,
+        )
+        if "on_timeout" in self._setup.hooks.given:
+            self._timing_out += messages
 
     @property
     def _slow_after(self) -> float:
-        return _SLOW if len(self.subscriptions) > 1 else FOREVER
+        return _SLOW if len(self.places.lines) > 1 else FOREVER
 
 
 class TurnClock:
@@ -365,52 +384,3 @@ class TurnClock:
         if self._is_over:
             self._began = now
         self._is_over, self._ended = True, now
-
-
-class Overdue:
-    """Reports overdue messages: to the log, and to ``on_timeout`` when their time at nsqd is really over.
-
-    A message counts as overdue shortly before that, and may still be answered or touched.
-    """
-
-    def __init__(self, hooks: HookRunner, loop: ControlLoop) -> None:
-        self._hooks = hooks
-        self._loop = loop
-        self._messages: list[Message] = []
-
-    def add(self, subscription: Subscription, messages: list[Message]) -> None:
-        """Report these messages of one connection. Never switches."""
-        log_soon(
-            logger.warning,
-            "%d messages of %s/%s from %s were not answered within msg_timeout=%g s, the first of them %s; "
-            "nsqd delivers them again",
-            len(messages),
-            subscription.topic,
-            subscription.channel,
-            subscription.address,
-            subscription.msg_timeout,
-            messages[0].id,
-            extra=messages[0].log_fields,
-        )
-        if "on_timeout" in self._hooks.given:
-            self._messages += messages
-            self._watch()
-
-    def _watch(self) -> None:
-        if self._messages:
-            self._loop.by(min(message.timeout_at for message in self._messages), self._check)
-
-    def stop(self) -> None:
-        """Report no more; twice is fine."""
-        self._messages.clear()
-        self._loop.cancel(self._check)
-
-    def _check(self) -> None:
-        # One that was touched is no longer overdue, and is added again when it is.
-        left = [each for each in self._messages if each.answer is None and each.is_overdue]
-        now = time.monotonic()
-        self._messages = [message for message in left if message.timeout_at > now]
-        for message in left:
-            if message.timeout_at <= now:
-                self._hooks.call("on_timeout", message)
-        self._watch()

@@ -117,7 +117,7 @@ class Subscriptions:
     def look(self) -> None:
         """Check all connections, and all addresses to be connected. Never switches."""
         for subscription in list(self.table.values()):
-            if not subscription.is_added:
+            if subscription.line not in self._flow.places.lines:
                 subscription.connection.end("its beginning was interrupted")
         self._redialer.look()
         self._look_for_outages()
@@ -166,8 +166,8 @@ class Subscriptions:
             self._flow.topics.follow(topic)
         if not complete:
             return
-        connected = {target.topic for target in self.table}
-        for topic in [topic for topic in self._flow.topics if topic not in listed and topic not in connected]:
+        in_use = listed.union(subscription.topic for subscription in self._flow.subscriptions)
+        for topic in [topic for topic in self._flow.topics if topic not in in_use]:
             self._flow.topics.release(topic)
             self._were_connected -= {target for target in self._were_connected if target.topic == topic}
 
@@ -212,7 +212,6 @@ class Subscriptions:
         self.table[target] = subscription
         self._counts.reconnects += target in self._were_connected
         self._were_connected.add(target)
-        subscription.is_added = True
         self._outages.answered(str(target))
         flow.add(subscription)
         setup.hooks.call("on_connect", subscription.address)
@@ -221,10 +220,10 @@ class Subscriptions:
     def _ended(self, subscription: Subscription, error: NSQError | None) -> None:
         # At the connection's end, in its reader; once more if that was interrupted.
         target = subscription.target
-        if not subscription.is_added:
-            return  # it had not subscribed
         if self.table.get(target) is subscription:
             del self.table[target]
+        elif subscription not in self._flow.subscriptions:
+            return  # it had not subscribed
         try:
             subscription.timeouts.stop_touching()
             for message in self._handlers.take_from(subscription.in_flight):
@@ -258,7 +257,6 @@ class Subscriptions:
             gevent.spawn(self._release, subscription, subscription.begin_to_end(), handle_first=True)
 
     def _release(self, subscription: Subscription, drained: PendingReply, handle_first: bool = False) -> None:
-        self._flow.close(subscription)
         if handle_first and subscription.in_flight:
             drained.wait(subscription.msg_timeout)
         try:
@@ -442,7 +440,7 @@ class Running:
             self._subscriptions.forked_child()
             self.handlers.forked_child()
             self._loop.abandon()
-        self.flow.subscriptions = {}
+        self.flow.places.lines.clear()
         self._table.clear()
         self.stopped.forget()  # who waits for it does so in the parent
 

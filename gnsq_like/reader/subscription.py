@@ -65,8 +65,6 @@ class SubscriptionFlow(Protocol):
     ) -> int | None: ...
     def rdy_to_send(self, subscription: Subscription, now: float) -> int | None: ...
     def adjust_soon(self, subscription: Subscription) -> None: ...
-    def written(self) -> None: ...
-    def lose(self, subscription: Subscription) -> None: ...
 
 
 class Subscription:
@@ -101,8 +99,6 @@ class Subscription:
         self.timeouts: MessageTimeouts
         #: Settled when the last message in flight was answered; only of one that is to end before the Reader.
         self.drained: PendingReply | None = None
-        #: Whether it is one of the Reader's: from SUB's reply on.
-        self.is_added = False
         #: Whether discovery says that its topic is no longer there: it is not dialled again.
         self.is_gone = False
         self._options = setup.options
@@ -269,16 +265,13 @@ class Subscription:
             self._hooks.call("on_requeue", message, delay)
         else:
             self._late([message])
-        self._flow.written()
 
     def failed(self, message: Message, exc: BaseException) -> None:
         """Its handler raised ``exc``; only for the hook. Never switches."""
-        if "on_failure" not in self._hooks.given:
-            return
         if native.thread_id() != self._thread:
             self._flow.hub_handle.call(self.failed, message, exc)
-            return
-        self._hooks.call("on_failure", message, exc)
+        else:
+            self._hooks.call("on_failure", message, exc)
 
     def touch(self, message: Message) -> None:
         """TOUCH. Never switches."""
@@ -321,7 +314,6 @@ class Subscription:
         stamp = self.in_flight.pop(message, _GONE)
         if stamp != _GONE:
             self._leave(message, stamp, Outcome.LOST)
-            self._flow.written()
 
     def _leave(self, message: Message, stamp: int, outcome: Outcome) -> None:
         """Account one message that is not finished. RDY is lowered now, and raised in the hub's next iteration."""
@@ -378,8 +370,6 @@ class Subscription:
         elif "on_finish" in self._hooks.given:
             for message in messages:
                 self._hooks.call("on_finish", message)
-        if not self.in_flight:
-            self._flow.written()
 
     def _late(self, messages: list[Message]) -> None:
         for message in messages:

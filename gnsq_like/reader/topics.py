@@ -170,16 +170,12 @@ class ReaderCounts:
 class TopicFlow:
     """One topic of a started Reader."""
 
-    __slots__ = ("backoff", "connections", "counts", "is_released", "topic")
+    __slots__ = ("backoff", "counts", "topic")
 
     def __init__(self, topic: str, options: ReaderOptions, counts: MessageCounts) -> None:
         self.topic = topic
         self.backoff = _make_backoff(options)
         self.counts = counts
-        #: Subscriptions that flow control knows, lost ones with running handlers included.
-        self.connections = 0
-        #: Whether the topic is gone, and kept only for these.
-        self.is_released = False
 
     def judge(self, outcome: Outcome, stamps: Iterable[int], now: float) -> bool:
         """Apply answers to backoff; returns whether they changed it. Next: send RDY, and ``TopicFlows.report_backoff``.
@@ -191,7 +187,7 @@ class TopicFlow:
 
 
 class TopicFlows(dict[str, TopicFlow]):
-    """The topics of a started Reader: those that are consumed, and those that are gone but for their last connections.
+    """The topics of a started Reader: those that are consumed, and those that are gone but for last subscriptions.
 
     :param counts: of the messages, over all starts
     """
@@ -206,18 +202,11 @@ class TopicFlows(dict[str, TopicFlow]):
         """Consume a topic from now on; fine if it is already."""
         if topic not in self:
             self[topic] = TopicFlow(topic, self._setup.options, self._counts.of(topic))
-        self[topic].is_released = False
 
     def release(self, topic: str) -> None:
-        """A topic is gone; it is forgotten with its last connection."""
-        self[topic].is_released = True
-        self.forget(self[topic])
-
-    def forget(self, flow: TopicFlow) -> None:
-        """Forget a topic that is gone, if it has no connection."""
-        if flow.is_released and not flow.connections and self.get(flow.topic) is flow:
-            del self[flow.topic]
-            self._counts.drop(flow.topic)
+        """A topic is gone, and so are its subscriptions."""
+        del self[topic]
+        self._counts.drop(topic)
 
     def report_backoff(self, flow: TopicFlow) -> None:
         """Log that a block has begun or backoff has ended, and call ``on_backoff``."""
