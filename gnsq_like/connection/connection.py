@@ -203,7 +203,7 @@ class Connection:
             raise ConnectionFailed(self.address, "closed while it was connecting")
         self._session = handshake.session
         self.unanswered = self._session.unanswered
-        self.negotiated = handshake.negotiated
+        self.negotiated = handshake.session.negotiated
         self._asked_auth_at = handshake.asked_auth_at
         self.round_trip = handshake.round_trip
         self.last_received_at = handshake.last_received_at

@@ -32,7 +32,6 @@ from gnsq_like.runtime.timer import LEAST_TIMEOUT
 from gnsq_like.transport.dial import dial
 from gnsq_like.transport.layered import CodecStack, LayeredTransport
 from gnsq_like.transport.tcp import TcpTransport
-from gnsq_like.wire.negotiated import Negotiated
 from gnsq_like.wire.session import AuthRequired, Broken, Event, Identified, Session, Upgrade
 
 if TYPE_CHECKING:
@@ -127,8 +126,6 @@ class Handshake:
         self.transport: TcpTransport = tcp
         #: The current step, for an error's text.
         self.step = "IDENTIFY"
-        #: nsqd's reply to IDENTIFY.
-        self.negotiated = Negotiated()
         #: Seconds from IDENTIFY to its reply.
         self.round_trip = 0.0
         #: Monotonic time of the last bytes from nsqd.
@@ -166,7 +163,6 @@ class Handshake:
                     if not self.session.broken:  # by what came behind it
                         self._authenticate()
                 elif isinstance(event, Identified):
-                    self.negotiated = event.negotiated
                     done = True
                 elif isinstance(event, Broken) and not done:
                     raise event.error
@@ -231,7 +227,7 @@ class Handshake:
         from gnsq_like.transport.compression import Deflate, Snappy
 
         self.step = upgrade.feature
-        codec: Codec = Snappy() if upgrade.feature == "snappy" else Deflate(upgrade.negotiated.deflate_level)
+        codec: Codec = Snappy() if upgrade.feature == "snappy" else Deflate(self.session.negotiated.deflate_level)
         self._layered().put_codec(codec)
         return codec.decompress(upgrade.rest)
 

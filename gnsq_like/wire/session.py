@@ -5,13 +5,8 @@ answers the commands of a connection strictly in order (docs/internals 1.1). IDE
 get one reply each; RDY, FIN, REQ, TOUCH and NOP get none, except that a failed FIN, REQ or TOUCH causes an error
 frame that does not end the connection.
 
-States and transitions (the table is ``_NEXT``)::
-
-    NEW ─start→ IDENTIFYING ─granted→ READY ─ask_sub→ SUBSCRIBING ─subscribed→ SUBSCRIBED
-                 │upgrade │auth_required ↑granted                                 │ask_cls
-                 ↓        ↓              │           any ─broken→ BROKEN          ↓
-      (again) UPGRADING → UNAUTHORIZED ─ask_auth→ AUTHENTICATING               CLOSING (CLOSE_WAIT: still CLOSING)
-                 └─granted→ READY
+Its states are those of ``State``, and ``_NEXT`` has all transitions; UPGRADING is entered again by a second upgrade, and
+CLOSING lasts after CLOSE_WAIT, too.
 
 Publishing is possible in every state from READY on except BROKEN.
 
@@ -62,30 +57,16 @@ class State(Enum):
 _BROKEN = State.BROKEN
 
 
-class _Input(Enum):
-    START = auto()
-    UPGRADE = auto()
-    AUTH_REQUIRED = auto()
-    ASK_AUTH = auto()
-    GRANTED = auto()
-    ASK_SUB = auto()
-    SUBSCRIBED = auto()
-    ASK_CLS = auto()
-
-
-_NEXT: dict[tuple[State, _Input], State] = {
-    (State.NEW, _Input.START): State.IDENTIFYING,
-    (State.IDENTIFYING, _Input.UPGRADE): State.UPGRADING,
-    (State.UPGRADING, _Input.UPGRADE): State.UPGRADING,
-    (State.IDENTIFYING, _Input.AUTH_REQUIRED): State.UNAUTHORIZED,
-    (State.UPGRADING, _Input.AUTH_REQUIRED): State.UNAUTHORIZED,
-    (State.UNAUTHORIZED, _Input.ASK_AUTH): State.AUTHENTICATING,
-    (State.IDENTIFYING, _Input.GRANTED): State.READY,
-    (State.UPGRADING, _Input.GRANTED): State.READY,
-    (State.AUTHENTICATING, _Input.GRANTED): State.READY,
-    (State.READY, _Input.ASK_SUB): State.SUBSCRIBING,
-    (State.SUBSCRIBING, _Input.SUBSCRIBED): State.SUBSCRIBED,
-    (State.SUBSCRIBED, _Input.ASK_CLS): State.CLOSING,
+#: The successors of each state; any may also become BROKEN.
+_NEXT = {
+    State.NEW: {State.IDENTIFYING},
+    State.IDENTIFYING: {State.UPGRADING, State.UNAUTHORIZED, State.READY},
+    State.UPGRADING: {State.UPGRADING, State.UNAUTHORIZED, State.READY},
+    State.UNAUTHORIZED: {State.AUTHENTICATING},
+    State.AUTHENTICATING: {State.READY},
+    State.READY: {State.SUBSCRIBING},
+    State.SUBSCRIBING: {State.SUBSCRIBED},
+    State.SUBSCRIBED: {State.CLOSING},
 }
 
 
@@ -115,7 +96,6 @@ class Upgrade(NamedTuple):
 
     #: One of ``negotiated.UPGRADES``.
     feature: str
-    negotiated: Negotiated
     #: Bytes already received in the new encoding.
     rest: bytes
 
@@ -126,8 +106,6 @@ class AuthRequired(NamedTuple):
 
 class Identified(NamedTuple):
     """The negotiation is complete; the connection may subscribe and publish."""
-
-    negotiated: Negotiated
 
 
 class Heartbeat(NamedTuple):
@@ -177,7 +155,7 @@ class Session(Generic[T]):
         self._identify = dict(identify)
         self._required = required
         #: nsqd's reply to IDENTIFY, and the upgrades still to come.
-        self._negotiated = Negotiated()
+        self.negotiated = Negotiated()
         self._upgrades: list[str] = []
         #: True until READY; frames are then decoded one at a time.
         self._negotiating = True
@@ -200,24 +178,24 @@ class Session(Generic[T]):
 
     def start(self) -> bytes:
         """The first bytes to write: magic and IDENTIFY. Next: pass what arrives to :meth:`receive`."""
-        self._move(_Input.START)
+        self._enter(State.IDENTIFYING)
         return commands.MAGIC_V2 + commands.identify(self._identify)
 
     def authenticate(self, secret: str) -> bytes:
         """AUTH, to be written now. The reply is ``Authorized`` and ``Identified``, or ``Broken``."""
-        self._move(_Input.ASK_AUTH)
+        self._enter(State.AUTHENTICATING)
         return commands.auth(secret)
 
     def subscribe(self, topic: str, channel: str, token: T) -> bytes:
         """SUB. Next: :meth:`expect` its token. Raises InvalidName."""
         command = commands.sub(topic, channel)
-        self._move(_Input.ASK_SUB)
+        self._enter(State.SUBSCRIBING)
         self._asked = token
         return command
 
     def close(self, token: T) -> bytes:
         """CLS. Next: :meth:`expect` its token."""
-        self._move(_Input.ASK_CLS)
+        self._enter(State.CLOSING)
         self._asked = token
         return commands.CLS
 
@@ -322,7 +300,7 @@ class Session(Generic[T]):
             return
         else:
             if self.state is State.SUBSCRIBING:
-                self._move(_Input.SUBSCRIBED)
+                self._enter(State.SUBSCRIBED)
             self._asked = None
             events.append(Confirmed([unanswered[0]]))
             unanswered.popleft()
@@ -342,21 +320,21 @@ class Session(Generic[T]):
                 )
         if negotiated.snappy and negotiated.deflate:
             raise ProtocolError("nsqd switched to both snappy and deflate")
-        self._negotiated = negotiated
+        self.negotiated = negotiated
         self._upgrades = [feature for feature in UPGRADES if getattr(negotiated, feature)]
 
     def _go_on(self, events: list[Event[T]]) -> None:
         """Take the next step of the negotiation."""
         if self._upgrades:
-            self._move(_Input.UPGRADE)
-            events.append(Upgrade(self._upgrades.pop(0), self._negotiated, self._decoder.take_rest()))
-        elif self._negotiated.auth_required and self.state is not State.AUTHENTICATING:
-            self._move(_Input.AUTH_REQUIRED)
+            self._enter(State.UPGRADING)
+            events.append(Upgrade(self._upgrades.pop(0), self._decoder.take_rest()))
+        elif self.negotiated.auth_required and self.state is not State.AUTHENTICATING:
+            self._enter(State.UNAUTHORIZED)
             events.append(AuthRequired())
         else:
-            self._move(_Input.GRANTED)
+            self._enter(State.READY)
             self._negotiating = False
-            events.append(Identified(self._negotiated))
+            events.append(Identified())
 
     def _error(self, error: NsqdError, events: list[Event[T]]) -> None:
         if not error.fatal:
@@ -371,8 +349,7 @@ class Session(Generic[T]):
         self.state = State.BROKEN
         events.append(Broken(error))
 
-    def _move(self, step: _Input) -> None:
-        following = _NEXT.get((self.state, step))
-        if following is None:
-            raise NotRunning(f"{step.name} is not possible while the session is {self.state.name}")
-        self.state = following
+    def _enter(self, state: State) -> None:
+        if state not in _NEXT.get(self.state, ()):
+            raise NotRunning(f"the session is {self.state.name}, so it cannot become {state.name}")
+        self.state = state
