@@ -15,12 +15,11 @@ woken it.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import math
 import time
 from collections.abc import Callable
-from itertools import count
+from operator import itemgetter
 from typing import Any
 
 import gevent
@@ -53,10 +52,8 @@ class ControlLoop:
         self._look = look
         #: Actions asked for.
         self._asked: dict[Action, None] = {}
-        #: When actions are due; and the same sorted, with times that are no longer valid.
+        #: When actions are due: a few.
         self._times: dict[Action, float] = {}
-        self._heap: list[tuple[float, int, Action]] = []
-        self._numbers = count()
         #: Seconds by which the action that is called is late, because the hub was busy; 0 for one that had no time.
         self.late = 0.0
         #: Monotonic time of the last look.
@@ -117,7 +114,6 @@ class ControlLoop:
         """Call this at a monotonic time, or at an earlier one that was given before."""
         earlier = self._times.get(action)
         if earlier is None or when < earlier:
-            heapq.heappush(self._heap, (when, next(self._numbers), action))
             self._times[action] = when
             self._arm()
 
@@ -158,19 +154,14 @@ class ControlLoop:
         if now - self._looked_at >= _EVERY - LEAST_TIMEOUT:  # by so much, libuv's timers may be early
             self._note_late(now - self._looked_at - _EVERY)
             self._looked_at = now
-            self._heap = [(when, next(self._numbers), action) for action, when in self._times.items()]
-            heapq.heapify(self._heap)
             self._call(self._look)
         asked, self._asked = self._asked, {}
         for action in asked:
             self._call(action)
-        due: list[tuple[float, Action]] = []
-        while self._heap and self._heap[0][0] <= now:
-            when, _, action = heapq.heappop(self._heap)
-            if self._times.get(action) == when:
-                del self._times[action]
-                due.append((when, action))
-        for when, action in due:  # one that gives itself a time that is over is called after the hub has polled
+        due = sorted([each for each in self._times.items() if each[1] <= now], key=itemgetter(1))
+        for action, _ in due:
+            del self._times[action]
+        for action, when in due:  # one that gives itself a time that is over is called after the hub has polled
             self.late = now - when
             self._call(action)
         self._arm()
@@ -205,14 +196,14 @@ class ControlLoop:
 
     def _arm(self) -> None:
         """Set the timer to the earliest time, unless it is."""
-        timer = self._timer
-        if not (self._has_begun and self._heap):
+        if not (self._has_begun and self._times):
             return
-        if timer is not None and timer.active and self._timer_at <= self._heap[0][0]:
-            return
+        timer, when = self._timer, min(self._times.values())
         if timer is not None:
+            if timer.active and self._timer_at <= when:
+                return
             timer.close()
-        when = self._timer_at = self._heap[0][0]
+        self._timer_at = when
         self._timer = make_timer(self._hub.loop, when - time.monotonic())
         # update: the loop's cached time may be stale by the duration of the current callback.
         self._timer.start(self._greenlet.switch, update=True)

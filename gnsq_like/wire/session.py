@@ -5,8 +5,8 @@ answers the commands of a connection strictly in order (docs/internals 1.1). IDE
 get one reply each; RDY, FIN, REQ, TOUCH and NOP get none, except that a failed FIN, REQ or TOUCH causes an error
 frame that does not end the connection.
 
-Its states are those of ``State``, and ``_NEXT`` has all transitions; UPGRADING is entered again by a second upgrade, and
-CLOSING lasts after CLOSE_WAIT, too.
+``_NEXT`` has all transitions between its states. A second upgrade enters UPGRADING again; CLOSING lasts after
+CLOSE_WAIT, too.
 
 Publishing is possible in every state from READY on except BROKEN.
 
