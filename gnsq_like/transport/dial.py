@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import encodings.idna  # noqa: F401 - getaddrinfo imports it; in a child forked meanwhile, the import would never end
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -50,14 +51,15 @@ def dial(address: Address, timeout: float) -> TcpTransport:
         raise ConnectionFailed(str(address), "its name resolves to no address")
     if time.monotonic() >= deadline:
         raise ConnectionFailed(str(address), "the time to connect is over")
-    attempts = [_Attempt(*target, deadline) for target in targets]
-    winner = attempts[0].make() if len(attempts) == 1 else _race(attempts)
-    if winner is not None:
-        return TcpTransport(winner)
-    if len(attempts) == 1:
-        raise ConnectionFailed(str(address), _reason(attempts[0].failure)) from attempts[0].failure
-    reasons = "; ".join(f"{attempt.shown}: {_reason(attempt.failure)}" for attempt in attempts)
-    raise ConnectionFailed(str(address), reasons) from attempts[-1].failure
+    is_one = len(targets) == 1
+    outcomes = [_connect(*targets[0], deadline)] if is_one else _race(targets, deadline)
+    if isinstance(outcomes[0], socket.socket):
+        return TcpTransport(outcomes[0])
+    reasons = [
+        _reason(exc) if is_one else f"{join_host_port(*target[:2])}: {_reason(exc)}"
+        for (_, target), exc in zip(targets, outcomes, strict=True)
+    ]
+    raise ConnectionFailed(str(address), "; ".join(reasons)) from outcomes[-1]
 
 
 def _resolve(address: Address, timeout: float) -> Any:
@@ -96,70 +98,51 @@ def _addresses(host: str, port: int, timeout: float) -> Any:
     return result_of(running)
 
 
-class _Attempt:
-    """Connecting to one of a name's addresses."""
-
-    def __init__(self, family: int, target: Any, deadline: float) -> None:
-        self._family = family
-        self._target = target
-        self._deadline = deadline
-        #: Why there is no connection.
-        self.failure: Exception | None = None
-
-    @property
-    def shown(self) -> str:
-        """The address, for an error."""
-        return join_host_port(*self._target[:2])
-
-    def make(self) -> Any:
-        """The connected socket; None if it failed. May switch."""
-        try:
-            with ExitStack() as failed:
-                sock = failed.enter_context(socket.socket(self._family, socket.SOCK_STREAM))
-                sock.settimeout(max(self._deadline - time.monotonic(), LEAST_TIMEOUT))
-                sock.connect(self._target)
-                sock.settimeout(None)
-                if self._family != socket.AF_UNIX:
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                failed.pop_all()
-        except _FAILURES as exc:
-            self.failure = exc
-            return None
-        return sock
+def _connect(family: int, target: Any, deadline: float) -> Any:
+    """The socket, connected to one of a name's addresses, or the exception if that fails. May switch."""
+    try:
+        with ExitStack() as failed:
+            sock = failed.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            sock.settimeout(max(deadline - time.monotonic(), LEAST_TIMEOUT))
+            sock.connect(target)
+            sock.settimeout(None)
+            if family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            failed.pop_all()
+    except _FAILURES as exc:
+        return exc
+    return sock
 
 
-def _race(attempts: list[_Attempt]) -> Any:
-    """The socket of the first attempt that succeeds; None if all fail. May switch."""
-    won: list[Any] = []
+def _race(targets: list[tuple[int, Any]], deadline: float) -> list[Any]:
+    """The socket of the first address that accepts; if none does, the exception of each. May switch."""
     changed = Event()
-
-    def run(attempt: _Attempt) -> None:
-        sock = attempt.make()
-        if sock is not None:
-            won.append(sock)
-
-    waiting = iter(attempts)
-    running = []
+    waiting = iter(targets)
+    running: list[Any] = []
     winner = None
     try:
-        while not won:
+        while winner is None:
             following = next(waiting, None)
             if following is not None:
-                running.append(gevent.spawn(run, following))
+                running.append(gevent.spawn(_connect, *following, deadline))
                 running[-1].rawlink(lambda _: changed.set())
             elif all(each.ready() for each in running):
-                return None
+                return [each.value for each in running]
             changed.clear()
             changed.wait(HEAD_START if following is not None else None)
-        winner = won[0]
-        return winner
+            winner = next(_sockets(running), None)
+        return [winner]
     finally:
         try:
             gevent.killall(running)
         finally:
-            for sock in won:
+            for sock in _sockets(running):
                 if sock is not winner:
                     sock.close()
+
+
+def _sockets(attempts: list[Any]) -> Iterator[Any]:
+    return (each.value for each in attempts if isinstance(each.value, socket.socket))
 
 
 def _reason(exc: Exception | None) -> str:
