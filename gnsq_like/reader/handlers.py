@@ -282,8 +282,8 @@ class Handlers:
         self._closed = False
         #: Called with each message, or with lists of them; None if the Reader is iterated over.
         self._handler: Any = handler.handler if isinstance(handler, Batch) else handler
-        #: Only if the Reader is iterated over.
-        self._loops = Loops(self._limits) if handler is None else None
+        #: Used only if the Reader is iterated over.
+        self._loops = Loops(self._limits)
         work: Callable[[Any], object] = self._work_on_batch if isinstance(handler, Batch) else self._work
         if self._threads is not None:
             work = partial(self._threads.call, work)
@@ -295,7 +295,7 @@ class Handlers:
             self._workers = self._queue.workers
         else:
             self._workers = WorkerPool(work, concurrency, failed=lambda message, exc: self._failed([message], exc))
-            self._queue = self._loops or self._workers
+            self._queue = self._loops if handler is None else self._workers
 
     # -- waiting messages ---------------------------------------------------------------------------
 
@@ -334,8 +334,7 @@ class Handlers:
 
         :param timeout: seconds to wait for all of them
         """
-        if self._loops is not None:
-            yield from self._loops.run(timeout)
+        return self._loops.run(timeout)
 
     def close(self) -> list[Message]:
         """Start no more handlers; messages that still arrive are requeued at once. Never switches.
@@ -343,8 +342,7 @@ class Handlers:
         :returns: the messages whose handler has not started
         """
         waiting = self.forked_child()
-        if self._loops is not None:
-            self._loops.stop()
+        self._loops.stop()
         return waiting
 
     def forked_child(self) -> list[Message]:
@@ -365,7 +363,7 @@ class Handlers:
 
     def is_worker(self, greenlet: object) -> bool:
         """Whether a handler, or the body of a loop, runs in this greenlet."""
-        return self._workers.is_worker(greenlet) or (self._loops is not None and self._loops.is_worker(greenlet))
+        return self._workers.is_worker(greenlet) or self._loops.is_worker(greenlet)
 
     def set_concurrency(self, concurrency: int) -> None:
         """Set how many handlers may run at once. Never switches."""

@@ -314,8 +314,7 @@ class Message:
         if exc is not None:
             self.fail(exc)
             return isinstance(exc, Requeue)
-        if not self.is_async:
-            self._handled()
+        self._handled()
         return False
 
     def fail(self, exc: BaseException) -> None:

@@ -68,11 +68,6 @@ class PendingReply:
         else:
             self._links.append(callback)
 
-    def unlink(self, callback: Callable[[], object]) -> None:
-        """Remove a link, unless it was called already."""
-        if self._links is not None and callback in self._links:
-            self._links.remove(callback)
-
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until settled; returns False after ``timeout`` seconds. May switch."""
         if self.done:
@@ -95,6 +90,6 @@ class PendingReply:
         finally:
             if timer is not None:
                 timer.close()
-            if not self.done:  # settle() has dropped the links
-                self.unlink(wake)
+            if self._links is not None and wake in self._links:
+                self._links.remove(wake)
         return self.done

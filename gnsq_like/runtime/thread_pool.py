@@ -35,34 +35,29 @@ BLOCKING_THREADS = 64
 _BLOCKING_IDLE = 1.7
 
 
-class _Raised:
-    """An exception raised in a thread; gevent would print one that is not caught there."""
-
-    __slots__ = ("exception",)
-
-    def __init__(self, exception: BaseException) -> None:
-        self.exception = exception
+#: What a function returns, and what it raises instead; gevent would print an exception that its thread does not catch.
+_Outcome = tuple[Any, BaseException | None]
 
 
-def _attempt(function: Callable[..., _R], *arguments: Any) -> _R | _Raised:
+def _attempt(function: Callable[..., object], *arguments: Any) -> _Outcome:
     try:
-        return function(*arguments)
+        return function(*arguments), None
     except BaseException as exc:
-        return _Raised(exc)
+        return None, exc
 
 
-def _result(outcome: _R | _Raised) -> _R:
-    if not isinstance(outcome, _Raised):
-        return outcome
+def _result(value: Any, exc: BaseException | None) -> Any:
+    if exc is None:
+        return value
     try:
-        raise outcome.exception
+        raise exc
     finally:
-        del outcome  # breaks the reference cycle of traceback and frame
+        del exc  # breaks the reference cycle of traceback and frame
 
 
 def result_of(running: Any) -> Any:
     """What the function returns that ``ThreadPool.begin`` began; raises what it raises. May switch."""
-    return _result(running.get())
+    return _result(*running.get())
 
 
 class ThreadPool:
@@ -109,7 +104,7 @@ class ThreadPool:
         """Begin ``function(*arguments)`` in a thread; an AsyncResult, for :func:`result_of`. Never switches."""
         return self._pool.spawn(self._run, function, *arguments)
 
-    def _run(self, function: Callable[..., _R], *arguments: Any) -> _R | _Raised:
+    def _run(self, function: Callable[..., object], *arguments: Any) -> _Outcome:
         if native.thread_id() != self._owner:
             self._lives.add(life_here())
         return _attempt(function, *arguments)
@@ -153,10 +148,11 @@ def call_blocking(job: Callable[[], _R], timeout: float, ended: Callable[[], obj
     """
     has_hub = monkey.is_module_patched("socket") or get_hub_if_exists() is not None
     outcome = (_beside_the_caller if has_hub else _in_native_thread)(job, timeout, ended)
-    if isinstance(outcome, _Raised) and isinstance(outcome.exception, gevent.Timeout):
+    if isinstance(outcome[1], gevent.Timeout):
         raise _late(timeout)  # the job's own: the caller's is raised in the caller
     try:
-        return _result(outcome)
+        result: _R = _result(*outcome)
+        return result
     finally:
         del outcome  # as there
 
@@ -165,8 +161,8 @@ def _late(timeout: float) -> TimeoutError:
     return TimeoutError(f"not done within {timeout:g} s")
 
 
-def _beside_the_caller(job: Callable[[], _R], timeout: float, ended: Callable[[], object]) -> _R | _Raised:
-    def bounded() -> _R | _Raised:
+def _beside_the_caller(job: Callable[[], object], timeout: float, ended: Callable[[], object]) -> _Outcome:
+    def bounded() -> _Outcome:
         with gevent.Timeout(timeout):
             return _attempt(job)
 
@@ -177,12 +173,12 @@ def _beside_the_caller(job: Callable[[], _R], timeout: float, ended: Callable[[]
     running.rawlink(lambda _: ended())
     if not gevent.wait([running], timeout):
         raise _late(timeout)
-    outcome: _R | _Raised = running.get()
+    outcome: _Outcome = running.get()
     return outcome
 
 
-def _in_native_thread(job: Callable[[], _R], timeout: float, ended: Callable[[], object]) -> _R | _Raised:
-    outcome: list[_R | _Raised] = []
+def _in_native_thread(job: Callable[[], object], timeout: float, ended: Callable[[], object]) -> _Outcome:
+    outcome: list[_Outcome] = []
     running = native.allocate_lock()
     running.acquire()
 
@@ -195,7 +191,7 @@ def _in_native_thread(job: Callable[[], _R], timeout: float, ended: Callable[[],
         not_begun.callback(ended)
         native.start_thread(run, None, "gnsq_like-http")
         not_begun.pop_all()
-    if not running.acquire(timeout=timeout):
+    if not running.acquire(timeout=max(0.0, timeout)):
         raise _late(timeout)
     return outcome[0]
 

@@ -220,6 +220,26 @@ def test_what_blocks_for_too_long_is_left_alone() -> None:
         call_blocking(lambda: dict[int, int]()[1], 60)
 
 
+@pytest.mark.parametrize("has_hub", [True, False])
+def test_what_blocks_has_no_time_at_all_where_that_is_over(has_hub: bool) -> None:
+    gate = threading.Event()
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        if has_hub:
+            gevent.get_hub()
+        try:
+            call_blocking(lambda: gate.wait(60), -1.0)
+        except TimeoutError as exc:
+            raised.append(exc)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(60)
+    gate.set()
+    assert len(raised) == 1
+
+
 def test_a_closed_pool_has_taken_down_the_hubs_of_its_threads() -> None:
     """An interpreter that ends while a thread takes its hub down crashes."""
     ended = []
