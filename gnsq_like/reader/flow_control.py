@@ -66,7 +66,7 @@ class FlowControl:
         #: Whether the plan was made to its end since it was asked for.
         self._is_planned = True
         self.topics = TopicFlows(setup, counts)
-        #: Called when the last message in flight was answered; set by ``stopping``.
+        #: Called when the last message in flight was answered; set by ``Running``.
         self.on_drained: Callable[[], object] | None = None
         self._stopped = False
         #: Subscriptions whose RDY is to be adjusted at the end of this iteration of the hub, by ``_adjust``.

@@ -19,10 +19,11 @@ from gevent import monkey
 from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds
 from gnsq_like.reader.reader import Reader, running_of
 from gnsq_like.reader.running import Running
-from gnsq_like.reader.stopping import run_until_signal
+from gnsq_like.reader.setup import require_handlers
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.hub_calls import HubHandle, handle_here
 from gnsq_like.runtime.hub_thread import HubThread
+from gnsq_like.runtime.signals import run_until_signal
 
 logger = logging.getLogger(__name__)
 
@@ -166,8 +167,8 @@ class ReaderGroup:
         :raises NSQError: if a Reader gave up, see ``Reader.run``; the others have stopped, too
         :raises InvalidOption: if a Reader has no handler
         """
-        seconds = self._stop_timeout if stop_timeout is None else stop_timeout
-        run_until_signal(self, seconds, [reader.handler for reader in self.readers])
+        require_handlers(reader.handler for reader in self.readers)
+        run_until_signal(self, self._stop_timeout if stop_timeout is None else stop_timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all have stopped; False after ``timeout`` seconds. May switch, or block.

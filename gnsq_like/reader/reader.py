@@ -18,10 +18,10 @@ from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds,
 from gnsq_like.options import ReaderOptions, ReaderOptionsDict, make_options
 from gnsq_like.reader.message import Message, make_decoder
 from gnsq_like.reader.running import NOT_STARTED, Running
-from gnsq_like.reader.setup import Handler, Setup, Topics, check_handler
-from gnsq_like.reader.stopping import run_until_signal
+from gnsq_like.reader.setup import Handler, Setup, Topics, check_handler, require_handlers
 from gnsq_like.reader.topics import ReaderCounts
 from gnsq_like.runtime.dispatcher import HookRunner
+from gnsq_like.runtime.signals import run_until_signal
 from gnsq_like.runtime.user_code import check_callable
 from gnsq_like.wire.names import encode_channel
 from gnsq_like.wire.negotiated import Authorized
@@ -224,7 +224,8 @@ class Reader:
             is nsqd's error, a TLSError or a NegotiationFailed
         :raises InvalidOption: if it has no handler
         """
-        run_until_signal(self, stop_timeout, [self.handler])
+        require_handlers([self.handler])
+        run_until_signal(self, stop_timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the Reader has stopped; False after ``timeout`` seconds. May switch."""

@@ -2,9 +2,16 @@
 
 ``LookupdPoller`` finds nsqds, ``Redialer`` decides when each is dialled, each connection is a ``Subscription`` with its
 messages: one for each topic of each nsqd. ``Handlers`` calls the handler and answers, ``FlowControl`` alone decides
-RDY, ``Stop`` is the order of a stop. Messages do not pass through here.
+RDY. Messages do not pass through here.
 
-A Running is running until it has a Stop, and stopping until ``stopped`` is settled.
+A Running is running until a stop begins, and stopping until ``stopped`` is settled. The order of a stop:
+
+1. RDY 0 and CLS on all connections, so that no new messages arrive.
+2. After nsqd's CLOSE_WAIT, messages whose handler has not started are requeued without delay and backoff. Before it,
+   nsqd might deliver them to this Reader again.
+3. Running handlers may answer until the deadline.
+4. The remaining messages are requeued, and their handlers are killed. A message that its handler has finished is never
+   requeued, and its FIN is written before its connection is closed.
 
 Rules for editors: everything runs in the hub of the thread that started it, except ``stop_soon``, ``wait``, ``state``
 and the statistics.
@@ -27,7 +34,6 @@ from gnsq_like.reader.flow_control import FlowControl
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.message import Message
 from gnsq_like.reader.setup import Setup
-from gnsq_like.reader.stopping import Stop
 from gnsq_like.reader.subscription import Subscription
 from gnsq_like.reader.topics import MissingTopics, ReaderCounts
 from gnsq_like.runtime import native, owner
@@ -42,6 +48,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Seconds allowed for CLS and its reply in any case. Messages that arrive meanwhile are requeued; on a connection
+#: closed without CLS they would be delivered again only after their timeout.
+_MIN_CLS_TIMEOUT = 0.5
 #: Seconds at the end of a stop for hooks and log records that are due.
 _LAST_CALLS = 1.0
 #: Seconds that its thread gets to end after it, when the program ends.
@@ -308,7 +317,10 @@ class Running:
         self._table = self._subscriptions.table
         #: Settled when it has stopped.
         self.stopped = PendingReply()
-        self._stop: Stop | None = None
+        #: Monotonic time until which handlers may answer; None until a stop begins.
+        self._deadline: float | None = None
+        #: The messages unanswered at the end of the stop.
+        self.left = 0
         #: Why it stopped by itself.
         self.error: NSQError | None = None
         #: A native lock: threads that find this one ended may come together.
@@ -319,12 +331,7 @@ class Running:
     @property
     def state(self) -> str:
         """ "running", "stopping" or "stopped". From any thread."""
-        return "stopped" if self.stopped.done else "running" if self._stop is None else "stopping"
-
-    @property
-    def left(self) -> int:
-        """The messages unanswered at the end of the stop."""
-        return 0 if self._stop is None else self._stop.left
+        return "stopped" if self.stopped.done else "running" if self._deadline is None else "stopping"
 
     def start(self) -> None:
         """Start connecting. Never switches. Next: :meth:`stop_soon`."""
@@ -371,14 +378,20 @@ class Running:
             self._abandon()
         elif not self.hub_handle.here:
             self.hub_handle.call(self.stop_soon, timeout)
-        elif self._stop is not None:
-            self._stop.hasten(time.monotonic() + timeout)
+        elif self._deadline is not None:
+            self._deadline = min(self._deadline, time.monotonic() + timeout)
+            if self.flow.on_drained is not None:
+                self.flow.on_drained()  # wakes _end_handlers(), which checks the deadline
         else:
-            self._stop = Stop(self._setup.name, self.flow, self.handlers, time.monotonic() + timeout)
+            self._deadline = time.monotonic() + timeout
             self._subscriptions.is_stopping = True
-            self._stop.begin(list(self._table.values()))
+            self.flow.stop()
+            subscriptions = list(self._table.values())
+            for subscription in subscriptions:
+                subscription.begin_to_end()
+                subscription.forget_dropped()
             # In a greenlet of its own, so that a killed caller of stop() does not interrupt it.
-            gevent.spawn(self._end, self._stop)
+            gevent.spawn(self._end, subscriptions, self.handlers.close())
 
     def stop_at_exit(self, timeout: float) -> bool:
         """For ``owner``: begin to stop; False if there is nothing to wait for. Never switches."""
@@ -398,11 +411,11 @@ class Running:
             self._abandon()
         return self.stopped.done
 
-    def _end(self, stop: Stop) -> None:
+    def _end(self, subscriptions: list[Subscription], waiting: list[Message]) -> None:
         try:
-            stop.end_delivery()
+            gevent.joinall([gevent.spawn(self._unsubscribe, each, waiting) for each in subscriptions])
             self._subscriptions.stop()
-            stop.finish()
+            self._end_handlers()
             for subscription in list(self._table.values()):
                 subscription.connection.close()
             until = time.monotonic() + _LAST_CALLS
@@ -412,6 +425,36 @@ class Running:
             self._loop.stop()
             self._table.clear()
             self.stopped.settle()
+
+    def _seconds_left(self) -> float:
+        return 0.0 if self._deadline is None else self._deadline - time.monotonic()
+
+    def _unsubscribe(self, subscription: Subscription, waiting: list[Message]) -> None:
+        """The rest of step 1, and step 2. May switch."""
+        patience = max(_MIN_CLS_TIMEOUT, self._seconds_left())
+        patience = min(patience, subscription.connection.options.connect_timeout)
+        try:
+            subscription.connection.close_subscription(patience)
+        except NSQError as exc:
+            log_soon(logger.info, "%s", exc)
+        for message in waiting:
+            if message in subscription.in_flight:
+                message.requeue(0, backoff=False)
+
+    def _end_handlers(self) -> None:
+        """Steps 3 and 4. May switch."""
+        flow = self.flow
+        while flow.in_flight and (seconds := self._seconds_left()) > 0:
+            woken = PendingReply()
+            flow.on_drained = woken.settle
+            woken.wait(seconds)
+        flow.on_drained = None
+        # Handled messages are not requeued, even if the hub has not seen their answers yet.
+        self.hub_handle.catch_up()
+        self.left = sum(subscription.answer_rest() for subscription in flow.subscriptions)
+        if self.left:
+            log_soon(logger.warning, "stopping %s with %d messages unanswered", self._setup.name, self.left)
+        self.handlers.kill()
 
     def _abandon(self) -> None:
         """Stop without the thread that started this, which has ended; twice is fine. Never switches."""

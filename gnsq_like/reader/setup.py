@@ -29,6 +29,12 @@ def check_handler(handler: Handler) -> None:
         check_callable("handler", handler, 1)
 
 
+def require_handlers(handlers: Iterable[Handler]) -> None:
+    """Refuse to run without one of these. Raises InvalidOption."""
+    if any(handler is None for handler in handlers):
+        raise InvalidOption("handler", None, "run() calls a handler; without one, iterate over the Reader")
+
+
 class Topics:
     """The topics to consume.
 

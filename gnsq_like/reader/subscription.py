@@ -97,7 +97,7 @@ class Subscription:
         self.connection: Connection
         self.line: Line[Subscription]
         self.timeouts: MessageTimeouts
-        #: Settled when the last message in flight was answered; only of one that is to end before the Reader.
+        #: Settled when the last message in flight was answered; only of one that is to end.
         self.drained: PendingReply | None = None
         #: Whether discovery says that its topic is no longer there: it is not dialled again.
         self.is_gone = False
@@ -189,8 +189,8 @@ class Subscription:
         return Burst(_BUFFER_TIMEOUT if ticker is None else ticker)
 
     def begin_to_end(self) -> PendingReply:
-        """RDY 0, because this is to end before the Reader; returns ``drained``. Never switches."""
-        self.drained = PendingReply()
+        """RDY 0, because this is to end; returns ``drained``. Never switches."""
+        self.drained = self.drained or PendingReply()
         self._flow.close(self)
         self.connection.set_rdy(0)
         return self.drained

@@ -5,14 +5,21 @@ gevent's own handlers are used, which run in a greenlet: one of Python's would r
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 import gevent
 
-__all__ = ["on_signals"]
+from gnsq_like.errors import check_seconds
+from gnsq_like.runtime.hub_calls import is_main_thread
+
+__all__ = ["on_signals", "run_until_signal"]
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -49,3 +56,60 @@ def _is_caught(number: int) -> bool:
             if line.startswith("SigCgt:"):
                 return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
+
+
+class Runnable(Protocol):
+    """A Reader, or several as one."""
+
+    @property
+    def error(self) -> Exception | None: ...
+
+    def start(self) -> None: ...
+    def wait(self) -> bool: ...
+    def stop(self, timeout: float) -> int: ...
+
+
+def run_until_signal(runnable: Runnable, stop_timeout: float) -> None:
+    """Start, and wait until it has stopped: by a signal, by ``stop``, or by itself. May switch.
+
+    Signals are handled only in the main thread, and outside its main greenlet only where the program has no handlers of
+    its own. A second SIGINT (a second Ctrl-C) ends the wait for running handlers.
+
+    :param stop_timeout: seconds for running handlers after a signal
+    :raises InvalidOption: before it starts, if stop_timeout is no number
+    :raises Exception: its ``error``, if it has one
+    """
+    check_seconds("stop_timeout", stop_timeout)
+    runnable.start()
+    received: list[int] = []
+
+    def stop(number: int) -> None:
+        received.append(number)
+        runnable.stop(0.0 if len(received) > 1 and number == signal.SIGINT else stop_timeout)
+
+    try:
+        with on_signals(_signals_to_take(), stop):
+            runnable.wait()
+    finally:
+        runnable.stop(stop_timeout)
+    if runnable.error is not None:
+        raise runnable.error
+
+
+def _signals_to_take() -> list[int]:
+    """Those of SIGTERM and SIGINT that a run may handle: a server, in whose greenlets or threads it runs, has its own.
+
+    In the main greenlet, which this run keeps, nobody else stops the program in order.
+    """
+    found: list[int] = []
+    if is_main_thread():
+        is_main = gevent.getcurrent().parent is None
+        found = [number for number in (signal.SIGTERM, signal.SIGINT) if is_main or _is_pythons(number)]
+    if len(found) < 2:
+        text = "run() leaves SIGTERM and SIGINT to the program that called it: call stop() at its end"
+        logger.info(text)
+    return found
+
+
+def _is_pythons(number: int) -> bool:
+    return signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)

@@ -27,7 +27,7 @@ class Kept(logging.Handler):
     def emit(self, record):
         records.append(record.getMessage())
 
-logger = logging.getLogger("gnsq_like.reader.stopping")
+logger = logging.getLogger("gnsq_like.runtime.signals")
 logger.addHandler(Kept())
 logger.setLevel(logging.INFO)
 logger.propagate = False
