@@ -197,11 +197,11 @@ class Connection:
         if not self._enter(Life.CONNECTING):
             raise NotRunning("a Connection can connect only once; make a new one")
         deadline = time.monotonic() + self.options.connect_timeout
-        handshake, self.options = shake_hands(parse_address(self.address), self.options, deadline)
+        handshake = shake_hands(parse_address(self.address), self.options, deadline)
         if self._state is not Life.CONNECTING:
             handshake.transport.close()
             raise ConnectionFailed(self.address, "closed while it was connecting")
-        self._session = handshake.session
+        self.options, self._session = handshake.options, handshake.session
         self.unanswered = self._session.unanswered
         self.negotiated = handshake.session.negotiated
         self._asked_auth_at = handshake.asked_auth_at

@@ -51,25 +51,21 @@ _ASKED_BY_DEFAULT = {
 _warned: set[str] = set()
 
 
-def shake_hands(address: Address, options: ConnectionOptions, deadline: float) -> tuple[Handshake, ConnectionOptions]:
+def shake_hands(address: Address, options: ConnectionOptions, deadline: float) -> Handshake:
     """Dial, and negotiate as the options say. May switch.
 
     If nsqd refuses one of our own defaults, it is dialled again with its default, or a shorter heartbeat interval.
 
     :param deadline: monotonic time by which all must be done
-    :returns: the completed handshake, and the options it used
+    :returns: the completed handshake
     :raises ConnectionFailed: its cause is nsqd's error, a TLSError, a NegotiationFailed or an OSError
     """
     given = options
     while True:
-        tcp = dial(address, deadline - time.monotonic())
-        session: Session[PendingReply] = Session(
-            options.identify_fields(), options.max_frame_bytes, options.required_upgrades
-        )
-        handshake = Handshake(address, tcp, session, options, deadline)
+        handshake = Handshake(address, dial(address, deadline - time.monotonic()), options, deadline)
         try:
             handshake.run()
-            return handshake, options
+            return handshake
         except OSError as exc:
             timed_out = f"no answer to {handshake.step} in time"
             reason = timed_out if isinstance(exc, TimeoutError) else reason_of(exc)
@@ -104,21 +100,15 @@ class Handshake:
     """One handshake; call :meth:`run` once.
 
     :param tcp: a new connection
-    :param session: a new session
     :param deadline: monotonic time by which all must be done
     """
 
-    def __init__(
-        self,
-        address: Address,
-        tcp: TcpTransport,
-        session: Session[PendingReply],
-        options: ConnectionOptions,
-        deadline: float,
-    ) -> None:
+    def __init__(self, address: Address, tcp: TcpTransport, options: ConnectionOptions, deadline: float) -> None:
         self._address = address
-        self.session = session
-        self._options = options
+        self.options = options
+        self.session: Session[PendingReply] = Session(
+            options.identify_fields(), options.max_frame_bytes, options.required_upgrades
+        )
         self._deadline = deadline
         #: TLS and codec, from the first upgrade on.
         self._layers: CodecStack | None = None
@@ -200,7 +190,7 @@ class Handshake:
         # Imported at first use: an application may have to patch before ssl is imported.
         from gnsq_like.transport.tls import Tls, client_context
 
-        options = self._options
+        options = self.options
         context = options.ssl_context
         if context is None:
             context = client_context(options.tls_root_ca_file, options.tls_cert, options.tls_key, options.verify)
@@ -240,7 +230,7 @@ class Handshake:
     # -- AUTH ---------------------------------------------------------------------------------------
 
     def _secret(self) -> str:
-        secret = self._options.auth_secret
+        secret = self.options.auth_secret
         if callable(secret):
             try:
                 secret = secret()

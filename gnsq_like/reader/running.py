@@ -148,8 +148,6 @@ class Subscriptions:
         if self._poller is not None:
             self._poller.forked_child()
         self._redialer.forked_child()
-        for subscription in self.table.values():
-            subscription.timeouts.stop_touching()
 
     # -- which there are ----------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class Subscription:
         self.give_up = handlers.give_up
         #: Unanswered messages, the oldest first, with their stamps for backoff.
         self.in_flight: dict[Message, int] = {}
-        #: The following three are set by begin().
+        #: The following three are set by _begin().
         self.connection: Connection
         self.line: Line[Subscription]
         self.timeouts: MessageTimeouts
@@ -149,7 +149,7 @@ class Subscription:
             connection.connect()
             if connection.authorized is not None:
                 self._hooks.call("on_auth", self.address, connection.authorized)
-            self.begin(connection)
+            self._begin(connection)
             if not may_subscribe():
                 return
             connection.subscribe(self.topic, self.channel)
@@ -161,7 +161,7 @@ class Subscription:
             # nsqd's OK to SUB and the end of the connection came in one read.
             raise connection.error or ConnectionLost(connection.address, "nsqd closed it after SUB")
 
-    def begin(self, connection: Connection) -> None:
+    def _begin(self, connection: Connection) -> None:
         """Use this connection, which is connected and not subscribed yet. Never switches."""
         self.connection = connection
         negotiated = connection.negotiated
@@ -169,24 +169,20 @@ class Subscription:
         # max_msg_timeout limits only TOUCH (docs/internals 1.7): a lower value than msg_timeout has no effect.
         longest = negotiated.max_msg_timeout
         self.max_msg_timeout = None if longest is None else max(longest, self.msg_timeout)
+        ticker, level = negotiated.output_buffer_timeout, Level()
+        if negotiated.counts_rdy_down:
+            level = Renewal()
+        elif self._options.adaptive_rdy:
+            level = Burst(_BUFFER_TIMEOUT if ticker is None else ticker)
         self.line = Line(
             self,
-            self._make_level(),
+            level,
             time.monotonic(),
             topic=self.topic,
             max_rdy=negotiated.max_rdy_count,
             round_trip=connection.round_trip,
         )
         self.timeouts = MessageTimeouts(self.in_flight, self.line, self.msg_timeout, self.touch, self._flow.loop)
-
-    def _make_level(self) -> Level:
-        negotiated = self.connection.negotiated
-        if negotiated.counts_rdy_down:
-            return Renewal()
-        if not self._options.adaptive_rdy:
-            return Level()
-        ticker = negotiated.output_buffer_timeout
-        return Burst(_BUFFER_TIMEOUT if ticker is None else ticker)
 
     def begin_to_end(self) -> PendingReply:
         """RDY 0, because this is to end; returns ``drained``. Never switches."""

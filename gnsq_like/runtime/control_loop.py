@@ -62,7 +62,6 @@ class ControlLoop:
         self._stopped = False
         #: True as a condition once it is started, and until its end.
         self._greenlet: Any = None
-        self._hub: Any = None
         #: Exceptions that escaped a turn, and are not reported yet.
         self._escaped: BaseException | None = None
         #: Wakes the greenlet in the hub's next iteration; None before the start, and after the end.
@@ -78,11 +77,11 @@ class ControlLoop:
         """Begin, if it has not begun and is not stopped. Next: :meth:`stop`."""
         if self._greenlet or self._stopped:
             return
-        self._hub = gevent.get_hub()
+        loop = gevent.get_hub().loop
         self._greenlet = InnerGreenlet(self._run)
         self._greenlet.rawlink(self._ended)
-        self._wake = Soon(self._hub.loop, self._greenlet.switch)
-        self._seconds = self._hub.loop.timer(_EVERY, _EVERY)
+        self._wake = Soon(loop, self._greenlet.switch)
+        self._seconds = loop.timer(_EVERY, _EVERY)
         self._greenlet.start()
 
     def _ended(self, greenlet: gevent.Greenlet) -> None:
@@ -129,6 +128,7 @@ class ControlLoop:
     # -- in the greenlet ----------------------------------------------------------------------------
 
     def _run(self) -> None:
+        hub = gevent.get_hub()
         reported: BaseException | None = None
         while True:
             try:
@@ -137,7 +137,7 @@ class ControlLoop:
                     if reported is not None:
                         self._report(reported)
                     self._act()
-                    self._hub.switch()
+                    hub.switch()
             except GreenletExit:
                 raise
             except BaseException as exc:
@@ -178,7 +178,7 @@ class ControlLoop:
 
     def _report(self, exc: BaseException) -> None:
         if isinstance(exc, KeyboardInterrupt | SystemExit):
-            self._hub.handle_error(self._greenlet, type(exc), exc, exc.__traceback__)
+            gevent.get_hub().handle_error(self._greenlet, type(exc), exc, exc.__traceback__)
         else:
             log_soon(logger.error, "%s: its control loop goes on after an error", self._name, exc_info=exc)
 
@@ -204,7 +204,7 @@ class ControlLoop:
                 return
             timer.close()
         self._timer_at = when
-        self._timer = make_timer(self._hub.loop, when - time.monotonic())
+        self._timer = make_timer(gevent.get_hub().loop, when - time.monotonic())
         # update: the loop's cached time may be stale by the duration of the current callback.
         self._timer.start(self._greenlet.switch, update=True)
 
