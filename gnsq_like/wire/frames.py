@@ -105,11 +105,10 @@ class FrameDecoder:
         """Whether no frame is incomplete."""
         return not self._held
 
-    def take_rest(self) -> bytes:
-        """Remove and return the bytes that are not decoded yet: an upgrade changes how the stream is read."""
-        rest = b"".join(self._pieces)
-        self._hold(b"", 8)
-        return rest
+    @property
+    def wants(self) -> int:
+        """The bytes that are certainly of this frame: after it, the stream may change its encoding."""
+        return self._needed - self._held
 
     def feed(self, data: bytes) -> list[Item]:
         """Decode all frames that ``data`` completes.
@@ -165,28 +164,6 @@ class FrameDecoder:
         if position < end or self._held:
             self._hold(data[position:], needed)
         return items
-
-    def feed_one(self, data: bytes) -> Frame | None:
-        """Decode one frame of any type and hold the rest: after it, the stream may change its encoding.
-
-        :returns: None if no frame is complete, or at a fault, which is then in ``error``
-        """
-        if self.error is not None:
-            raise self.error
-        if data:
-            self._pieces.append(data)
-            self._held += len(data)
-        if self._held < self._needed:
-            return None
-        data = b"".join(self._pieces)
-        size, frame_type = _HEAD.unpack_from(data)
-        self.error = self._fault(size, frame_type)
-        stop = 4 + size
-        if self.error is not None or len(data) < stop:
-            self._hold(data, stop)
-            return None
-        self._hold(data[stop:], 8)
-        return Frame(frame_type, data[8:stop])
 
     def _hold(self, rest: bytes, needed: int) -> None:
         self._pieces = [rest]

@@ -157,8 +157,9 @@ class Session(Generic[T]):
         #: nsqd's reply to IDENTIFY, and the upgrades still to come.
         self.negotiated = Negotiated()
         self._upgrades: list[str] = []
-        #: True until READY; frames are then decoded one at a time.
+        #: True until READY; frames are then decoded one at a time, because an upgrade changes how the rest is read.
         self._negotiating = True
+        self._rest = b""
         self._decoder = FrameDecoder(max_frame_bytes)
         #: The tokens of the unanswered commands from READY on, oldest first. Others may read it.
         self.unanswered: deque[T] = deque()
@@ -227,7 +228,7 @@ class Session(Generic[T]):
             self._negotiate(data, events)
             if self._negotiating or self.broken:
                 return events
-            data = b""
+            data, self._rest = self._rest, b""
         confirmed: Confirmed[T] | None = None
         unanswered, asked = self.unanswered, self._asked
         for item in self._decoder.feed(data):
@@ -251,14 +252,14 @@ class Session(Generic[T]):
 
     def _negotiate(self, data: bytes, events: list[Event[T]]) -> None:
         """Process frames until the negotiation is complete or the next upgrade begins."""
-        while self._negotiating and not self.broken:
-            frame = self._decoder.feed_one(data)
-            data = b""
-            if frame is None:
-                break
-            self._other(frame, events)
-        if self._decoder.error is not None:
-            self._break(self._decoder.error, events)
+        self._rest = data
+        while self._rest and self._negotiating and not self.broken:
+            wants = self._decoder.wants
+            data, self._rest = self._rest[:wants], self._rest[wants:]
+            for item in self._decoder.feed(data):
+                self._other(item if isinstance(item, Frame) else Frame(frames.MESSAGE, b""), events)
+            if self._decoder.error is not None:
+                self._break(self._decoder.error, events)
 
     def _other(self, frame: Frame, events: list[Event[T]]) -> None:
         if frame.type == frames.ERROR:
@@ -327,7 +328,8 @@ class Session(Generic[T]):
         """Take the next step of the negotiation."""
         if self._upgrades:
             self._enter(State.UPGRADING)
-            events.append(Upgrade(self._upgrades.pop(0), self._decoder.take_rest()))
+            events.append(Upgrade(self._upgrades.pop(0), self._rest))
+            self._rest = b""
         elif self.negotiated.auth_required and self.state is not State.AUTHENTICATING:
             self._enter(State.UNAUTHORIZED)
             events.append(AuthRequired())

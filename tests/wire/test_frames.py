@@ -72,7 +72,7 @@ def test_byte_by_byte(stream):
     for byte in encode(stream):
         found += flatten(decoder.feed(bytes([byte])))
     assert found == stream
-    assert decoder.take_rest() == b""
+    assert decoder.is_empty
 
 
 @given(streams, st.lists(st.integers(0, 10_000), max_size=20))
@@ -90,18 +90,8 @@ def test_with_a_tail(stream, last, kept):
     tail = tail[: kept % len(tail)]
     decoder = FrameDecoder()
     assert flatten(decoder.feed(encode(stream) + tail)) == stream
-    assert decoder.take_rest() == tail
-    assert decoder.feed(tail) == []
+    assert decoder.is_empty == (not tail)
     assert flatten(decoder.feed(encode_message(*last)[len(tail) :])) == [last]
-
-
-@given(streams, st.binary(max_size=40))
-def test_the_rest_can_be_taken_over(stream, tail):
-    head = struct.pack(">ii", 4 + 1000, RESPONSE)
-    decoder = FrameDecoder()
-    decoder.feed(encode(stream) + head + tail)
-    assert decoder.take_rest() == head + tail
-    assert flatten(decoder.feed(encode(stream))) == stream
 
 
 @pytest.mark.parametrize("size", [3, 0, -1, -(2**31), 1001, 2**31 - 1])
@@ -112,7 +102,7 @@ def test_a_size_that_cannot_be_is_the_protocol_error(size, frame_type, tail):
     decoder = FrameDecoder(max_frame_bytes=1000)
     assert decoder.feed(good + struct.pack(">ii", size, frame_type) + tail) == [Frame(RESPONSE, b"OK")]
     assert str(size) in str(decoder.error)
-    assert decoder.take_rest() == b""
+    assert decoder.is_empty
     with pytest.raises(ProtocolError):
         decoder.feed(good)
 
@@ -151,34 +141,19 @@ def test_a_frame_in_many_pieces_is_joined_once():
     assert run == [(7, 1, b"i" * 16, body)]
 
 
-@given(streams, st.lists(st.integers(0)))
-def test_one_frame_at_a_time(stream, cuts):
+@given(streams)
+def test_what_a_decoder_wants_is_of_one_frame(stream):
     decoder = FrameDecoder()
     found = []
-    for piece in pieces(encode(stream), cuts):
-        while (frame := decoder.feed_one(piece)) is not None:
-            found.append(frame)
-            piece = b""
-    assert b"".join(encode_frame(*frame) for frame in found) == encode(stream)
-    assert decoder.take_rest() == b""
-
-
-@given(streams, streams)
-def test_what_follows_one_frame_is_held_for_whoever_goes_on(before, after):
-    decoder = FrameDecoder()
-    whole = encode(before) + encode_frame(RESPONSE, b"the last of its kind") + encode(after)
-    frame = decoder.feed_one(whole)
-    while frame != Frame(RESPONSE, b"the last of its kind"):
-        frame = decoder.feed_one(b"")
-    assert flatten(decoder.feed(b"")) == after
-
-
-def test_one_frame_that_cannot_be():
-    decoder = FrameDecoder(max_frame_bytes=100)
-    assert decoder.feed_one(struct.pack(">ii", 101, RESPONSE)) is None
-    assert isinstance(decoder.error, ProtocolError)
-    with pytest.raises(ProtocolError):
-        decoder.feed_one(b"")
+    data = encode(stream)
+    while data:
+        wants = decoder.wants
+        items = flatten(decoder.feed(data[:wants]))
+        assert len(items) <= 1
+        assert decoder.is_empty == bool(items)
+        found += items
+        data = data[wants:]
+    assert found == stream
 
 
 PORT = "; is this the port of nsqd's TCP protocol (4150)?"
@@ -196,18 +171,9 @@ PORT = "; is this the port of nsqd's TCP protocol (4150)?"
     ],
 )
 def test_each_fault_has_its_text(begin, says):
-    for decode in (FrameDecoder.feed, FrameDecoder.feed_one):
-        decoder = FrameDecoder(max_frame_bytes=1000)
-        assert not decode(decoder, begin + b" Bad Request")
-        assert str(decoder.error) == says
-
-
-def test_the_rest_of_several_pieces_is_taken_whole_and_an_empty_frame_follows():
-    decoder = FrameDecoder()
-    assert decoder.feed_one(b"abc") is None
-    assert decoder.feed_one(b"de") is None
-    assert decoder.take_rest() == b"abcde"
-    assert decoder.feed_one(encode_frame(RESPONSE, b"")) == Frame(RESPONSE, b"")
+    decoder = FrameDecoder(max_frame_bytes=1000)
+    assert decoder.feed(begin + b" Bad Request") == []
+    assert str(decoder.error) == says
 
 
 def test_a_frame_as_long_as_ok_is_not_taken_for_the_ok_before_it():
