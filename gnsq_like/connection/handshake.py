@@ -110,9 +110,7 @@ class Handshake:
             options.identify_fields(), options.max_frame_bytes, options.required_upgrades
         )
         self._deadline = deadline
-        #: TLS and codec, from the first upgrade on.
-        self._layers: CodecStack | None = None
-        #: To read from and write to: the socket, or the layers over it.
+        #: To read from and write to: the socket, from the first upgrade on with TLS and codec.
         self.transport: TcpTransport = tcp
         #: The current step, for an error's text.
         self.step = "IDENTIFY"
@@ -222,10 +220,9 @@ class Handshake:
         return codec.decompress(upgrade.rest)
 
     def _layered(self) -> CodecStack:
-        if self._layers is None:
-            self._layers = CodecStack()
-            self.transport = LayeredTransport(self.transport, self._layers)
-        return self._layers
+        if not isinstance(self.transport, LayeredTransport):
+            self.transport = LayeredTransport(self.transport, CodecStack())
+        return self.transport.layers
 
     # -- AUTH ---------------------------------------------------------------------------------------
 
@@ -245,7 +242,7 @@ class Handshake:
         if secret is None:
             raise NegotiationFailed("auth", "nsqd requires a secret; set auth_secret=")
         name = str(self._address)
-        if (self._layers is None or self._layers.tls is None) and not self._address.path and name not in _warned:
+        if not (self.session.negotiated.tls_v1 or self._address.path or name in _warned):
             _warned.add(name)
             log_soon(logger.warning, "auth_secret is sent to %s in the clear; set tls_v1=True to encrypt it", name)
         return secret

@@ -303,7 +303,6 @@ class Running:
 
     def __init__(self, setup: Setup, counts: ReaderCounts) -> None:
         self._setup = setup
-        self._hooks = setup.hooks
         self._counts = counts
         self.hub_handle = handle_here()
         # The steps that can fail come first, so that a failed start leaves nothing behind.
@@ -417,7 +416,7 @@ class Running:
             for subscription in list(self._table.values()):
                 subscription.connection.close()
             until = time.monotonic() + _LAST_CALLS
-            self._hooks.join(_LAST_CALLS)
+            self._setup.hooks.join(_LAST_CALLS)
             flush_log(max(0.0, until - time.monotonic()))
         finally:
             self._loop.stop()
@@ -491,7 +490,7 @@ class Running:
 
     def _keep(self) -> None:
         owner.keep((self, list(self._table.values()), self.flow.subscriptions))
-        self._hooks.abandon()
+        self._setup.hooks.abandon()
 
     # -- messages for loops and threads -------------------------------------------------------------
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from gnsq_like.errors import ProtocolError
 from gnsq_like.wire import frames
@@ -19,6 +21,15 @@ DEFAULT_MSG_TIMEOUT = 60.0
 DEFAULT_DEFLATE_LEVEL = 6
 #: Older versions count RDY down with each delivery; from this one on it is a level.
 _RDY_IS_A_LEVEL_SINCE = (0, 3)
+
+
+def _json_object(payload: bytes, command: str) -> dict[str, Any]:
+    answer: object = None
+    with suppress(ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        answer = json.loads(payload)
+    if not isinstance(answer, dict):
+        raise ProtocolError(f"the reply to {command} is not a JSON object: {payload[:80]!r}")
+    return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +63,7 @@ class Negotiated:
         """
         if payload == frames.OK:
             return cls(counts_rdy_down=True)
-        try:
-            answer = json.loads(payload)
-        except (ValueError, RecursionError) as exc:  # UnicodeDecodeError is a ValueError
-            raise ProtocolError(f"the reply to IDENTIFY is neither OK nor JSON: {payload[:80]!r}") from exc
-        if not isinstance(answer, dict):
-            raise ProtocolError(f"the reply to IDENTIFY is not a JSON object: {payload[:80]!r}")
+        answer = _json_object(payload, "IDENTIFY")
 
         def number(key: str) -> int | None:
             value = answer.get(key)
@@ -120,12 +126,7 @@ class Authorized:
     @classmethod
     def from_payload(cls, payload: bytes) -> Authorized:
         """Parse the reply to AUTH. Raises ProtocolError."""
-        try:
-            answer = json.loads(payload)
-        except (ValueError, RecursionError):
-            answer = None
-        if not isinstance(answer, dict):
-            raise ProtocolError(f"the reply to AUTH is not a JSON object: {payload[:80]!r}")
+        answer = _json_object(payload, "AUTH")
         kinds = {"identity": str, "identity_url": str, "permission_count": int}
         for key, kind in kinds.items():
             if type(answer.get(key, kind())) is not kind:

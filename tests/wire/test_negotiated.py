@@ -77,7 +77,7 @@ LONG = "x" * 100
 @pytest.mark.parametrize(
     ("payload", "says"),
     [
-        (LONG.encode(), f"the reply to IDENTIFY is neither OK nor JSON: {LONG[:80].encode()!r}"),
+        (LONG.encode(), f"the reply to IDENTIFY is not a JSON object: {LONG[:80].encode()!r}"),
         (f'"{LONG}"'.encode(), f"the reply to IDENTIFY is not a JSON object: b'\"{LONG[:79]}'"),
         (b'{"sample_rate":"1"}', "the reply to IDENTIFY has sample_rate='1', not an integer in range"),
         (
