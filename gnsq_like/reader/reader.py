@@ -140,7 +140,7 @@ class Reader:
         self._running: Running | None = None
 
     def __repr__(self) -> str:
-        connections = 0 if self._running is None else self._running.connection_count
+        connections = 0 if self._running is None else len(self._running.table)
         return f"<Reader {self._setup.name} {self._state} connections={connections} max_in_flight={self.max_in_flight}>"
 
     # -- settings that may be changed while it runs ---------------------------------------------------

@@ -311,7 +311,8 @@ class Running:
         self.flow = FlowControl(setup, counts, self._loop, self.hub_handle)
         self.handlers = Handlers(setup, lambda: self.flow.is_starved, self._loop)
         self._subscriptions = Subscriptions(setup, counts, clients, self.flow, self.handlers, self._give_up)
-        self._table = self._subscriptions.table
+        #: Its connections.
+        self.table = self._subscriptions.table
         #: Settled when it has stopped.
         self.stopped = PendingReply()
         #: Monotonic time until which handlers may answer; None until a stop begins.
@@ -383,7 +384,7 @@ class Running:
             self._deadline = time.monotonic() + timeout
             self._subscriptions.is_stopping = True
             self.flow.stop()
-            subscriptions = list(self._table.values())
+            subscriptions = list(self.table.values())
             for subscription in subscriptions:
                 subscription.begin_to_end()
                 subscription.forget_dropped()
@@ -413,14 +414,14 @@ class Running:
             gevent.joinall([gevent.spawn(self._unsubscribe, each, waiting) for each in subscriptions])
             self._subscriptions.stop()
             self._end_handlers()
-            for subscription in list(self._table.values()):
+            for subscription in list(self.table.values()):
                 subscription.connection.close()
             until = time.monotonic() + _LAST_CALLS
             self._setup.hooks.join(_LAST_CALLS)
             flush_log(max(0.0, until - time.monotonic()))
         finally:
             self._loop.stop()
-            self._table.clear()
+            self.table.clear()
             self.stopped.settle()
 
     def _seconds_left(self) -> float:
@@ -459,9 +460,9 @@ class Running:
             if self.stopped.done:
                 return
             self._keep()
-            for subscription in list(self._table.values()):
+            for subscription in list(self.table.values()):
                 subscription.connection.let_go(False)
-            self._table.clear()
+            self.table.clear()
             self.stopped.settle()
         log_soon(
             logger.warning,
@@ -481,7 +482,7 @@ class Running:
             self.handlers.forked_child()
             self._loop.abandon()
         self.flow.places.lines.clear()
-        self._table.clear()
+        self.table.clear()
         self.stopped.forget()  # who waits for it does so in the parent
 
     def _give_up(self, error: NSQError) -> None:
@@ -489,7 +490,7 @@ class Running:
         self.stop_soon(0.0)
 
     def _keep(self) -> None:
-        owner.keep((self, list(self._table.values()), self.flow.subscriptions))
+        owner.keep((self, list(self.table.values()), self.flow.subscriptions))
         self._setup.hooks.abandon()
 
     # -- messages for loops and threads -------------------------------------------------------------
@@ -544,15 +545,10 @@ class Running:
         for topic, flow in list(self.flow.topics.items()):
             if topic in by_topic:
                 by_topic[topic]["backoff_level"] = flow.backoff.level
-        for subscription in list(self._table.values()):
+        for subscription in list(self.table.values()):
             if (found := by_topic.get(subscription.topic)) is not None:
                 found["in_flight"] += subscription.line.in_flight
                 found["connections"] += 1
-
-    @property
-    def connection_count(self) -> int:
-        """The number of its connections."""
-        return len(self._table)
 
 
 def _make_clients(setup: Setup) -> list[LookupdClient]:
