@@ -107,7 +107,7 @@ class Pool:
         #: Publishes that wait for a connection or for room, oldest first.
         self.queue: deque[Publish] = deque()
         #: Replies, and the conditions under which they are settled; looked at after each answer.
-        self.awaited: list[tuple[PendingReply, Callable[[], bool]]] = []
+        self.awaited: dict[PendingReply, Callable[[], bool]] = {}
         #: The publishes of this hub's greenlets that are done.
         self.awake = Awake(hub_handle.hub.loop)
         #: The publishes that end at their deadlines unless they are settled before, wherever they are; in their order.
@@ -272,7 +272,9 @@ class Pool:
             times = [at for each in diallers if (at := each.next_try) is not None]
             if times:
                 self.control.by(min(times), self._pump)
-        self._check_awaited()
+        for reply in [reply for reply, holds in self.awaited.items() if holds()]:
+            del self.awaited[reply]
+            reply.settle()
 
     def _check_away(self, now: float) -> None:
         """With ``fail_fast``: let publishes fail at once, or be sent again, from now on."""
@@ -311,16 +313,9 @@ class Pool:
     def when(self, condition: Callable[[], bool], reply: PendingReply | None = None) -> PendingReply:
         """Settle ``reply``, or a new one, as soon as the condition holds; returns it. Never switches."""
         reply = reply or PendingReply()
-        self.awaited.append((reply, condition))
+        self.awaited[reply] = condition
         self.changed()
         return reply
-
-    def _check_awaited(self) -> None:
-        for awaited in list(self.awaited):
-            reply, condition = awaited
-            if condition():
-                self.awaited.remove(awaited)
-                reply.settle()
 
     @property
     def unanswered_count(self) -> int:
@@ -373,7 +368,7 @@ class Pool:
             self.stopped = True
             self.discovery.stop()
             self._fail_queued(_CLOSED)
-            for reply, _ in self.awaited:
+            for reply in self.awaited:
                 reply.settle(NotRunning("the Producer is closed"))
             self.awaited.clear()
             for destination in self.discovery.destinations:
