@@ -1,9 +1,9 @@
-"""Every option of a connection, of discovery, a Reader and a Producer: name, unit, default, bounds, IDENTIFY field.
+"""Every option of a connection, of discovery, a Reader and a Producer: name, unit, default, bounds.
 
-Each option is a field of a frozen dataclass. Its metadata has its bounds, its IDENTIFY field, and what its annotation
-says of valid values (:func:`_with_types`); validation, negotiation and documentation all use that. Values are checked
-for type, for the limits of the protocol, and against each other; limits that are flags of nsqd are left to nsqd, whose
-error is reported (docs/internals 1.3).
+Each option is a field of a frozen dataclass. Its metadata has its bounds, and what its annotation says of valid values
+(:func:`_with_types`); validation and documentation use that. Values are checked for type, for the limits of the
+protocol, and against each other; limits that are flags of nsqd are left to nsqd, whose error is reported
+(docs/internals 1.3).
 Durations are seconds, sizes bytes.
 """
 
@@ -70,7 +70,6 @@ def _option(
     above: float | None = None,
     maximum: float | None = None,
     also: tuple[object, ...] = (),
-    identify: str | None = None,
     kind: type | None = None,
     factory: Callable[[], Any] | None = None,
     secret: bool = False,
@@ -82,7 +81,6 @@ def _option(
     :param above: the value must be larger than this
     :param maximum: largest value, if the protocol (not a flag of nsqd) defines one
     :param also: valid values besides those of the annotation
-    :param identify: the field of IDENTIFY; a float is sent in whole milliseconds
     :param kind: the type, beside None, if the annotation is Any
     :param secret: whether the value must never be shown
     """
@@ -92,7 +90,6 @@ def _option(
         "above": above,
         "maximum": maximum,
         "also": also,
-        "identify": identify,
         "kind": kind,
         "secret": secret,
     }
@@ -187,94 +184,70 @@ class ConnectionOptions:
 
     client_id: str = _option(
         "The client's name in nsqd's stats; default: the short host name.",
-        identify="client_id",
         factory=_short_host_name,
     )
-    hostname: str = _option(
-        "The client's host in nsqd's stats; default: the full host name.", identify="hostname", factory=_host_name
-    )
-    user_agent: str = _option(
-        "The client's software in nsqd's stats.", f"gnsq_like/{__version__}", identify="user_agent"
-    )
+    hostname: str = _option("The client's host in nsqd's stats; default: the full host name.", factory=_host_name)
+    user_agent: str = _option("The client's software in nsqd's stats.", f"gnsq_like/{__version__}")
     heartbeat_interval: float = _option(
         "Seconds between nsqd's heartbeats, up to 60 by nsqd's default; an nsqd silent for two intervals is dead.",
         DEFAULT_HEARTBEAT_INTERVAL,
         minimum=1,
-        identify="heartbeat_interval",
     )
     output_buffer_size: int | None = _option(
         "Size of nsqd's output buffer in bytes; -1 disables it; None for nsqd's default (16384).",
         DEFAULT_OUTPUT_BUFFER_SIZE,
         minimum=64,
         also=(-1,),
-        identify="output_buffer_size",
     )
     output_buffer_timeout: float | None = _option(
         "Seconds that a message may wait in nsqd's output buffer; -1 for no limit; None for nsqd's default (0.25).",
         DEFAULT_OUTPUT_BUFFER_TIMEOUT,
         above=0,
         also=(-1,),
-        identify="output_buffer_timeout",
     )
     sample_rate: int = _option(
         "Percentage of the channel's messages to receive, nsqd drops the others; 0 for all.",
         0,
         minimum=0,
         maximum=99,
-        identify="sample_rate",
     )
     msg_timeout: float | None = _option(
         "Seconds until nsqd delivers an unanswered message again; None for nsqd's default (60).",
-        None,
         minimum=1,
-        identify="msg_timeout",
     )
-    tls_v1: bool | Literal["prefer"] = _option(
-        'TLS: True requires it, "prefer" uses it if nsqd offers it.', False, identify="tls_v1"
-    )
-    tls_root_ca_file: str | None = _option("PEM file with the CA certificates to trust; None for the system's.", None)
-    tls_cert: str | None = _option(
-        "PEM file with the client's certificate and chain, for an nsqd that requires one.", None
-    )
-    tls_key: str | None = _option("PEM file with the client's key; None if it is in tls_cert too.", None)
+    tls_v1: bool | Literal["prefer"] = _option('TLS: True requires it, "prefer" uses it if nsqd offers it.', False)
+    tls_root_ca_file: str | None = _option("PEM file with the CA certificates to trust; None for the system's.")
+    tls_cert: str | None = _option("PEM file with the client's certificate and chain, for an nsqd that requires one.")
+    tls_key: str | None = _option("PEM file with the client's key; None if it is in tls_cert too.")
     verify: bool = _option("Whether to verify nsqd's certificate and host name; False is for development.", True)
     server_hostname: str | Callable[[str], str] | None = _option(
-        "The name in nsqd's certificate, or a function of the address that returns it; None for the address's host.",
-        None,
+        "The name in nsqd's certificate, or a function of the address that returns it; None for the address's host."
     )
     ssl_context: Any = _option(
-        "An ssl.SSLContext, instead of tls_root_ca_file, tls_cert, tls_key and verify.", None, kind=_SSLContext
+        "An ssl.SSLContext, instead of tls_root_ca_file, tls_cert, tls_key and verify.", kind=_SSLContext
     )
     snappy: bool | Literal["prefer"] = _option(
         'Snappy compression in both directions: True requires it, "prefer" uses it if offered. Excludes deflate.',
         False,
-        identify="snappy",
     )
     deflate: bool | Literal["prefer"] = _option(
         'Deflate compression in both directions: True requires it, "prefer" uses it if offered. Excludes snappy.',
         False,
-        identify="deflate",
     )
     deflate_level: int = _option(
         "1 (fast) to 9 (small); nsqd lowers it to its max-deflate-level.",
         6,
         minimum=1,
         maximum=9,
-        identify="deflate_level",
     )
     auth_secret: str | Callable[[], str] | None = _option(
         "The secret for an nsqd that requires AUTH: a string, or a callable that returns a fresh one per connection.",
-        None,
         secret=True,
     )
     topology_region: str | None = _option(
-        "The client's region, for an nsqd newer than 1.3.0 that prefers nearby consumers; None to send none.",
-        None,
-        identify="topology_region",
+        "The client's region, for an nsqd newer than 1.3.0 that prefers nearby consumers; None to send none."
     )
-    topology_zone: str | None = _option(
-        "The client's zone within the region; None to send none.", None, identify="topology_zone"
-    )
+    topology_zone: str | None = _option("The client's zone within the region; None to send none.")
     max_frame_bytes: int = _option(
         "Largest accepted frame from nsqd, decompressed; a larger one ends the connection.",
         DEFAULT_MAX_FRAME_BYTES,
@@ -310,19 +283,29 @@ class ConnectionOptions:
 
     def identify_fields(self) -> dict[str, object]:
         """The fields of IDENTIFY, in its own units (docs/internals 1.3)."""
-        result: dict[str, object] = {"feature_negotiation": True}
-        for option in fields(self):
-            name = option.metadata["identify"]
-            value = getattr(self, option.name)
-            if name is None or value is None or (name == "deflate_level" and not self.deflate):
-                continue
-            if name in UPGRADES:
-                value = bool(value)
-            # -1 disables a timer and is not a duration. nsqd refuses 2000.0 (docs/internals 8.51).
-            if option.metadata["kind"] is float and value != -1:
-                value = max(1, round(value * 1000))
-            result[name] = value
-        return result
+        given = {
+            "feature_negotiation": True,
+            "client_id": self.client_id,
+            "hostname": self.hostname,
+            "user_agent": self.user_agent,
+            "heartbeat_interval": _milliseconds(self.heartbeat_interval),
+            "output_buffer_size": self.output_buffer_size,
+            "output_buffer_timeout": _milliseconds(self.output_buffer_timeout),
+            "sample_rate": self.sample_rate,
+            "msg_timeout": _milliseconds(self.msg_timeout),
+            "tls_v1": bool(self.tls_v1),
+            "snappy": bool(self.snappy),
+            "deflate": bool(self.deflate),
+            "deflate_level": self.deflate_level if self.deflate else None,
+            "topology_region": self.topology_region,
+            "topology_zone": self.topology_zone,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    # -1 disables a timer and is not a duration. nsqd refuses 2000.0 (docs/internals 8.51).
+    return seconds if seconds is None or seconds == -1 else max(1, round(seconds * 1000))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,22 +318,20 @@ class DiscoveryOptions(ConnectionOptions):
     )
     lookupd_timeout: float = _option("Seconds for a whole request to an nsqlookupd.", 5.0, above=0)
     lookupd_authorization: str | Callable[[], str] | None = _option(
-        "The Authorization header for nsqlookupds: a string, or a callable that returns a fresh one.", None, secret=True
+        "The Authorization header for nsqlookupds: a string, or a callable that returns a fresh one.", secret=True
     )
     lookupd_verify: bool | str = _option(
         "For nsqlookupds with https: True, False, or the path of a file or directory of CA certificates.", True
     )
     lookupd_cert: str | tuple[str, str] | None = _option(
-        "Client certificate for nsqlookupds with https: the path of a file with certificate and key, or both paths.",
-        None,
+        "Client certificate for nsqlookupds with https: the path of a file with certificate and key, or both paths."
     )
     discovery_filter: Callable[[Any], bool] | None = _option(
-        "Called with each discovered nsqd (an NsqdNode); returning False excludes it.", None
+        "Called with each discovered nsqd (an NsqdNode); returning False excludes it."
     )
     address_map: Mapping[str, str] | Callable[[str], str | None] | None = _option(
         "Addresses to dial instead of those that nsqlookupd lists: a mapping, or a callable that takes "
         'the listed "host:port". What is not in it, or None, is dialled as listed.',
-        None,
     )
 
     def __post_init__(self) -> None:
@@ -400,7 +381,7 @@ class ProducerOptions(DiscoveryOptions):
         above=0,
     )
     encoder: Literal["json", "msgpack"] | Callable[[Any], bytes] | None = _option(
-        'Encodes bodies: "json", "msgpack", or a callable that returns bytes; None if bodies are bytes.', None
+        'Encodes bodies: "json", "msgpack", or a callable that returns bytes; None if bodies are bytes.'
     )
     batching: bool = _option("Whether to combine concurrent publishes into one MPUB per topic.", False)
     max_batch_count: int = _option("Maximum number of messages in a batch.", 1000, minimum=1)
@@ -415,11 +396,10 @@ class ProducerOptions(DiscoveryOptions):
         minimum=0,
     )
     replicas: int = _option("Number of different nsqds to which each message is published.", 1, minimum=1)
-    quorum: int | None = _option("Number of these that must confirm it; None for all.", None, minimum=1)
+    quorum: int | None = _option("Number of these that must confirm it; None for all.", minimum=1)
     own_thread: bool | None = _option(
         "Whether the connections run in a background thread (True) or in the hub of the first thread that "
         "publishes (False). None: the former unless threading is patched and that thread is the main one.",
-        None,
     )
 
     def __post_init__(self) -> None:
@@ -440,15 +420,12 @@ class ReaderOptions(DiscoveryOptions):
 
     max_in_flight: int = _option("Maximum number of messages in flight, on all connections together.", 1, minimum=0)
     rate_limit: float | None = _option(
-        "Messages a second that the Reader receives, redeliveries included; None for no limit.", None, above=0
+        "Messages a second that the Reader receives, redeliveries included; None for no limit.", above=0
     )
-    concurrency: int | None = _option(
-        "Maximum number of handlers that run at once; None for max_in_flight.", None, minimum=1
-    )
+    concurrency: int | None = _option("Maximum number of handlers that run at once; None for max_in_flight.", minimum=1)
     max_attempts: int = _option("Number of deliveries after which a message is given up; 0 for never.", 5, minimum=0)
     max_age: float | None = _option(
         "Seconds since its publishing after which a message is finished without being handled; None for never.",
-        None,
         above=0,
     )
     default_requeue_delay: float = _option(
@@ -491,7 +468,6 @@ class ReaderOptions(DiscoveryOptions):
     decoder: Literal["json", "msgpack"] | Callable[[bytes], Any] | None = _option(
         'Decodes bodies for message.data: "json", "msgpack", or a callable that takes bytes; None if '
         "bodies stay bytes.",
-        None,
     )
 
 
