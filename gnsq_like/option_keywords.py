@@ -22,9 +22,9 @@ class ConnectionOptionsDict(TypedDict, total=False):
     #: Seconds between nsqd's heartbeats, up to 60 by nsqd's default; an nsqd silent for two intervals is dead.
     heartbeat_interval: float
     #: Size of nsqd's output buffer in bytes; -1 disables it; None for nsqd's default (16384).
-    output_buffer_size: int | None
+    output_buffer_size: int | Literal[-1] | None
     #: Seconds that a message may wait in nsqd's output buffer; -1 for no limit; None for nsqd's default (0.25).
-    output_buffer_timeout: float | None
+    output_buffer_timeout: float | Literal[-1] | None
     #: Percentage of the channel's messages to receive, nsqd drops the others; 0 for all.
     sample_rate: int
     #: Seconds until nsqd delivers an unanswered message again; None for nsqd's default (60).

@@ -69,8 +69,6 @@ def _option(
     minimum: float | None = None,
     above: float | None = None,
     maximum: float | None = None,
-    also: tuple[object, ...] = (),
-    kind: type | None = None,
     factory: Callable[[], Any] | None = None,
     secret: bool = False,
 ) -> Any:
@@ -80,8 +78,6 @@ def _option(
     :param minimum: smallest value
     :param above: the value must be larger than this
     :param maximum: largest value, if the protocol (not a flag of nsqd) defines one
-    :param also: valid values besides those of the annotation
-    :param kind: the type, beside None, if the annotation is Any
     :param secret: whether the value must never be shown
     """
     metadata = {
@@ -89,8 +85,6 @@ def _option(
         "minimum": minimum,
         "above": above,
         "maximum": maximum,
-        "also": also,
-        "kind": kind,
         "secret": secret,
     }
     if factory is not None:
@@ -104,18 +98,16 @@ def _with_types(given: Mapping[str, Any], annotation: Any) -> MappingProxyType[s
     A float may be an int too. Words are the only valid ones if no other type stands beside them.
     """
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    if annotation is Any:
+        members = (_SSLContext, NoneType)
     words = tuple(word for each in members if get_origin(each) is Literal for word in get_args(each))
     origins = [get_origin(each) or each for each in members]
     kinds = tuple(each for each in origins if each not in (Literal, Callable, NoneType))
     none = (None,) if NoneType in origins else ()
-    types: dict[str, Any]
-    if given["kind"] is not None:
-        types = {"choices": (), "also": (None,)}
-    elif words and not kinds:
-        types = {"kind": str, "choices": words, "also": none}
-    else:
+    types: dict[str, Any] = {"kind": str, "choices": words, "also": none}
+    if kinds or not words:
         types = {"kind": kinds[0] if len(kinds) == 1 else kinds or NoneType, "choices": (), "also": words + none}
-    return MappingProxyType({**given, **types, "call": Callable in origins, "also": given["also"] + types["also"]})
+    return MappingProxyType({**given, **types, "call": Callable in origins})
 
 
 #: Instead of a value that may be a secret, in errors.
@@ -193,17 +185,15 @@ class ConnectionOptions:
         DEFAULT_HEARTBEAT_INTERVAL,
         minimum=1,
     )
-    output_buffer_size: int | None = _option(
+    output_buffer_size: int | Literal[-1] | None = _option(
         "Size of nsqd's output buffer in bytes; -1 disables it; None for nsqd's default (16384).",
         DEFAULT_OUTPUT_BUFFER_SIZE,
         minimum=64,
-        also=(-1,),
     )
-    output_buffer_timeout: float | None = _option(
+    output_buffer_timeout: float | Literal[-1] | None = _option(
         "Seconds that a message may wait in nsqd's output buffer; -1 for no limit; None for nsqd's default (0.25).",
         DEFAULT_OUTPUT_BUFFER_TIMEOUT,
         above=0,
-        also=(-1,),
     )
     sample_rate: int = _option(
         "Percentage of the channel's messages to receive, nsqd drops the others; 0 for all.",
@@ -223,9 +213,7 @@ class ConnectionOptions:
     server_hostname: str | Callable[[str], str] | None = _option(
         "The name in nsqd's certificate, or a function of the address that returns it; None for the address's host."
     )
-    ssl_context: Any = _option(
-        "An ssl.SSLContext, instead of tls_root_ca_file, tls_cert, tls_key and verify.", kind=_SSLContext
-    )
+    ssl_context: Any = _option("An ssl.SSLContext, instead of tls_root_ca_file, tls_cert, tls_key and verify.")
     snappy: bool | Literal["prefer"] = _option(
         'Snappy compression in both directions: True requires it, "prefer" uses it if offered. Excludes deflate.',
         False,
