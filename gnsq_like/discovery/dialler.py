@@ -76,22 +76,19 @@ class Dialler:
 
     :param name: the address as text
     :param spawn: starts a greenlet, as gevent.spawn
-    :param draw: returns a random float in [0, 1)
     :param clock: returns the time in seconds
     """
 
-    __slots__ = ("_clock", "_draw", "_spawn", "count", "greenlet", "name", "not_before", "refused")
+    __slots__ = ("_clock", "_spawn", "count", "greenlet", "name", "not_before", "refused")
 
     def __init__(
         self,
         name: str,
         spawn: Callable[..., Any] = gevent.spawn,
-        draw: Callable[[], float] = draw,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.name = name
         self._spawn = spawn
-        self._draw = draw
         self._clock = clock
         #: The one that tries, or has tried; None before the first.
         self.greenlet: Any = None
@@ -142,7 +139,7 @@ class Dialler:
 
     def delay(self, longest: float) -> None:
         """Delay the next try, the longer the more have failed, by at most so many seconds."""
-        self.not_before = self._clock() + delays.redial_delay(max(1, self.count), self._draw, maximum=longest)
+        self.not_before = self._clock() + delays.redial_delay(max(1, self.count), draw, maximum=longest)
 
 
 class Lost(Generic[_A]):
@@ -201,8 +198,8 @@ class _Dialled(Dialler):
 
     __slots__ = ("failed_at", "listed_at", "may_pass", "pause", "since")
 
-    def __init__(self, name: str, draw: Callable[[], float], clock: Callable[[], float]) -> None:
-        super().__init__(name, draw=draw, clock=clock)
+    def __init__(self, name: str, clock: Callable[[], float]) -> None:
+        super().__init__(name, clock=clock)
         #: Whether the last failure is curable once there was a connection.
         self.may_pass = False
         #: When the last try failed; and when the last round that began after that, and listed it, was answered.
@@ -238,7 +235,6 @@ class Redialer(Generic[_A]):
         on_hopeless: Callable[[NSQError], bool],
         max_redial_delay: float,
         surveyed: bool,
-        draw: Callable[[], float] = draw,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._fixed = dict.fromkeys(fixed)
@@ -248,7 +244,6 @@ class Redialer(Generic[_A]):
         self._on_failure = on_failure
         self._on_hopeless = on_hopeless
         self._max_redial_delay = max_redial_delay
-        self._draw = draw
         self._clock = clock
         #: Whether all nsqds are known: True from the first complete round of discovery on.
         self.surveyed = surveyed
@@ -295,7 +290,7 @@ class Redialer(Generic[_A]):
     def _of(self, address: _A) -> _Dialled:
         dialled = self._table.get(address)
         if dialled is None:
-            dialled = self._table[address] = _Dialled(str(address), self._draw, self._clock)
+            dialled = self._table[address] = _Dialled(str(address), self._clock)
         return dialled
 
     def found(self, addresses: Iterable[_A], of: Round) -> float | None:

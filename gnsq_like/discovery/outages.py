@@ -44,19 +44,16 @@ class Outages:
     :param diallers: returns those of its nsqds
     """
 
-    def __init__(
-        self, name: str, diallers: Callable[[], Iterable[Dialler]], clock: Callable[[], float] = monotonic
-    ) -> None:
+    def __init__(self, name: str, diallers: Callable[[], Iterable[Dialler]]) -> None:
         self._name = name
         self._diallers = diallers
         #: Of its nsqlookupds, if any are asked.
         self.poller: LookupdPoller | None = None
-        self._clock = clock
         self._outages: dict[str, _Outage] = {}
 
     def failed(self, where: str, error: NSQError) -> None:
         """A connection to this address or URL was lost, or a try has failed."""
-        outage = self._outages.setdefault(where, _Outage(self._clock(), error))
+        outage = self._outages.setdefault(where, _Outage(monotonic(), error))
         outage.error = error
         outage.count += 1
         if outage.said_at is None and self._next_try(where) is not None:
@@ -67,7 +64,7 @@ class Outages:
         outage = self._outages.pop(where, None)
         if outage is None:
             return
-        seconds = self._clock() - outage.began
+        seconds = monotonic() - outage.began
         if outage.said_at is None:
             log_soon(logger.warning, "%s: %s; reached again after %.1f s", self._name, outage.error, seconds)
         else:
@@ -83,7 +80,7 @@ class Outages:
             wanted.update(self.poller.failures)
             for url in self.poller.answering:
                 self.answered(url)
-        now = self._clock()
+        now = monotonic()
         for where, outage in list(self._outages.items()):
             if outage.said_at is None:
                 self._say(where, outage, "")
@@ -102,7 +99,7 @@ class Outages:
         return min((at for at in times if at is not None), default=None)
 
     def _say(self, where: str, outage: _Outage, count: str) -> None:
-        now = self._clock()
+        now = monotonic()
         due = self._next_try(where)
         after = "" if due is None else f"; the next try is in {max(0.0, due - now):.1f} s"
         log_soon(logger.warning, "%s: %s%s%s", self._name, outage.error, count, after)
