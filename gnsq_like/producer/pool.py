@@ -28,8 +28,7 @@ from gnsq_like.addresses import Address
 from gnsq_like.errors import NotRunning, NotSent, NSQError, OutcomeUnknown, PublishRefused
 from gnsq_like.options import ProducerOptions
 from gnsq_like.producer.destinations import Destination, Discovery
-from gnsq_like.producer.encoder import COUNT_BYTES, mpub_of
-from gnsq_like.producer.publish import Awake, Group, Publish, PublishCounts
+from gnsq_like.producer.publish import COUNT_BYTES, Awake, Group, Publish, PublishCounts, mpub_of
 from gnsq_like.runtime import owner
 from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.dispatcher import HookRunner, log_soon

@@ -1,7 +1,18 @@
-"""The public ``Producer``, whose methods may be called from any thread.
+"""The public ``Producer``, whose methods may be called from any thread, and the ways in which callers wait.
 
-A call is checked and encoded, becomes a ``Publish``, is passed to the thread of the connections, and is waited for as
-``publish`` says. ``pool`` chooses nsqds and retries, ``destinations`` connects.
+A call is checked and encoded, becomes a ``Publish``, and is passed to the thread of the connections, where ``pool``
+chooses nsqds and retries, and ``destinations`` connects. Every wait has the same three parts: wait until the deadline,
+and _GRACE longer if another thread must report the outcome; withdraw a publish that is not settled by then; and after
+an interruption, give it up.
+
+=================================  =============================================================================
+Caller                             How it waits
+=================================  =============================================================================
+a greenlet beside the connections  ``Publish.wait_in``: in its hub; the pool's deadlines
+any other thread                   ``CrossThreadWait`` (``hub_calls``): in its hub, or on a lock without one
+somebody later, or nobody          ``PublishResult``, an AsyncResult for all of these
+an asyncio task                    ``Producer.apublish``: on an Event of its loop
+=================================  =============================================================================
 
 Nothing happens in the constructor: no socket, no greenlet, no lock, no thread. After a fork, the child's Producer
 starts afresh at its next publish.
@@ -10,6 +21,7 @@ starts afresh at its next publish.
 from __future__ import annotations
 
 import logging
+import pickle  # noqa: F401 - AsyncResult.set_exception imports it, which fails without file descriptors
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -21,17 +33,24 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, Unpack, overload
 import gevent
 from gevent import Greenlet, getcurrent, monkey
 from gevent._hub_local import get_hub_if_exists
+from gevent.event import AsyncResult
 
 from gnsq_like.addresses import check_base_urls, parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, UsageError, check_seconds, reason_of
 from gnsq_like.option_keywords import UnencodedProducerOptionsDict
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options
-from gnsq_like.producer.encoder import Encoder
 from gnsq_like.producer.pool import Pool
-from gnsq_like.producer.publish import GRACE, Publish, PublishCounts, PublishResult
+from gnsq_like.producer.publish import Encoder, Publish, PublishCounts
 from gnsq_like.runtime import hub_thread, native, owner
 from gnsq_like.runtime.dispatcher import HookRunner
-from gnsq_like.runtime.hub_calls import CrossThreadWait, HubHandle, handle_here, is_main_thread, may_wait_here
+from gnsq_like.runtime.hub_calls import (
+    CrossThreadWait,
+    HubHandle,
+    call_here,
+    handle_here,
+    is_main_thread,
+    may_wait_here,
+)
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
 
@@ -51,6 +70,9 @@ logger = logging.getLogger(__name__)
 _CLOSE_TIMEOUT = 5.0
 #: Seconds that closing takes at most after waiting for pending publishes: hooks get one.
 _CLOSE_GRACE = 2.0
+#: Seconds after a publish's deadline in which the thread of the connections may report its outcome to another. They
+#: are waited for separately: when the whole process has stood still until then, that thread gets them, too.
+_GRACE = 0.1
 
 
 class _Arguments(UnencodedProducerOptionsDict, total=False):
@@ -61,6 +83,79 @@ class _Arguments(UnencodedProducerOptionsDict, total=False):
     on_disconnect: Callable[[str, NSQError | None], object] | None
     on_error: Callable[[str, NSQError], object] | None
     on_auth: Callable[[str, Authorized], object] | None
+
+
+if TYPE_CHECKING:
+
+    class _Result(AsyncResult[None]):  # generic in types-gevent, not when the program runs
+        pass
+else:
+    _Result = AsyncResult
+
+
+class PublishResult(_Result):
+    """The result of ``publish_async``: gevent's AsyncResult, which any thread may wait for."""
+
+    if TYPE_CHECKING:  # gevent has no types
+        #: Why it failed; None until then.
+        exception: BaseException | None
+
+        def ready(self) -> bool: ...
+        def successful(self) -> bool: ...
+
+    def __init__(self, publish: Publish) -> None:
+        super().__init__()
+        self._publish = publish
+        self._there = publish.owner.hub_handle
+        publish.link(self._settled if self._there.here else call_here(self._settled))
+
+    def _settled(self) -> None:
+        # In the thread that made this, where gevent.wait() expects it, or in a waiting thread.
+        if self.ready():
+            return
+        if self._publish.error is None:
+            self.set(None)
+        else:
+            self.set_exception(self._publish.error)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> None:
+        """Return None after nsqd's OK; raises like ``publish``, and gevent.Timeout after ``timeout`` seconds."""
+        if block and not self.ready() and not self._there.here:
+            self._wait_elsewhere(timeout)
+            block, timeout = False, None
+        super().get(block, timeout)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until ready, or for ``timeout`` seconds. Next: ``ready()``, ``exception``."""
+        if not self.ready() and not self._there.here:
+            self._wait_elsewhere(timeout)
+        else:
+            super().wait(timeout)
+
+    def add_done_callback(self, callback: Callable[[Exception | None], object]) -> None:
+        """Call ``callback(error)`` once the outcome is known; the error is None after nsqd's OK. From any thread.
+
+        It is called in the thread of the connections, and must not block.
+        """
+        publish = self._publish
+
+        def done() -> None:
+            callback(publish.error)
+
+        if self._there.here:
+            publish.link(done)
+        else:
+            self._there.call(publish.link, done)
+
+    def _wait_elsewhere(self, timeout: float | None) -> None:
+        publish, there = self._publish, self._there
+        limit = publish.deadline - time.monotonic()
+        if timeout is not None and timeout < limit + _GRACE:
+            if not there.wait(publish, timeout):
+                return
+        elif not (there.wait(publish, limit) or there.wait(publish, _GRACE)):
+            publish.withdraw()
+        self._settled()
 
 
 def _check_asyncio(there: HubHandle) -> None:
@@ -273,7 +368,7 @@ class Producer(Generic[Body]):
         publish.link(wake)
         pool.hub_handle.call(pool.begin, publish, now)
         try:
-            for limit in (publish.deadline - now, GRACE):
+            for limit in (publish.deadline - now, _GRACE):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(settled.wait(), limit)
             publish.withdraw()
@@ -354,7 +449,7 @@ class Producer(Generic[Body]):
             if not here:
                 wait = CrossThreadWait(publish)
                 hub_handle.call(pool.begin, publish, now)
-                if not wait.wait(publish.deadline - now) and not wait.wait(GRACE):
+                if not wait.wait(publish.deadline - now) and not wait.wait(_GRACE):
                     publish.withdraw()
             else:
                 pool.begin(publish, now)

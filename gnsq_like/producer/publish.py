@@ -1,46 +1,178 @@
-"""One publish, or its copies for several nsqds: queued, sent, or done; how publishes end is counted here.
+"""One publish, or its copies for several nsqds: encoded, queued, sent, or done; how publishes end is counted here.
 
-A ``Publish`` is also the token that a connection settles. Its owner, the pool, may retry it after an error, perhaps on
-another nsqd; the caller sees only the final outcome. If the caller is gone by then (killed, or timed out), nothing
-changes on the wire.
+``Encoder`` makes its command: every local error is raised there, before anything is registered. A ``Publish`` is also
+the token that a connection settles. Its owner, the pool, may retry it after an error, perhaps on another nsqd; the
+caller sees only the final outcome. If the caller is gone by then (killed, or timed out), nothing changes on the wire.
 
-The thread of the connections calls a publish's links once its outcome is known. A link wakes the caller in its own way.
-Every wait has the same three parts: wait until the deadline, and GRACE longer if another thread must report the
-outcome; withdraw a publish that is not settled by then; and after an interruption, give it up.
-
-=================================  =============================================================================
-Caller                             How it waits
-=================================  =============================================================================
-a greenlet beside the connections  ``Publish.wait_in``: in its hub; the pool's deadlines
-any other thread                   ``CrossThreadWait`` (``hub_calls``): in its hub, or on a lock without one
-somebody later, or nobody          ``PublishResult``, an AsyncResult for all of these
-an asyncio task                    ``Producer.apublish``: on an Event of its loop
-=================================  =============================================================================
+The thread of the connections calls a publish's links once its outcome is known. A link wakes the caller in its own way:
+see ``producer``.
 
 Rules for editors: a Publish belongs to its pool's thread, except for ``link`` before it is passed to that thread,
-``withdraw``, ``forget`` and ``give_up``. Only ``wait_in`` may switch. A ``PublishResult`` is its caller's.
+``withdraw``, ``forget`` and ``give_up``. Only ``wait_in`` may switch.
 """
 
 from __future__ import annotations
 
-import pickle  # noqa: F401 - AsyncResult.set_exception imports it, which fails without file descriptors
-import time
-from collections.abc import Callable, Collection, Iterable
+import json
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from importlib.util import find_spec
+from itertools import chain
+from typing import Any, Protocol
 
 from gevent import getcurrent
-from gevent.event import AsyncResult
 
-from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
+from gnsq_like.errors import InvalidBody, InvalidOption, NotSent, OutcomeUnknown, PublishRefused, check_seconds
 from gnsq_like.options import ProducerOptions
-from gnsq_like.producer.encoder import SIZE_BYTES
-from gnsq_like.runtime.hub_calls import HubHandle, call_here
+from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
+from gnsq_like.wire import commands
+from gnsq_like.wire.names import encode_topic
 
 #: Greenlets resumed per iteration of the hub, which then polls its sockets.
 _RESUME_COUNT = 500
+#: An MPUB's body begins with the number of messages (docs/internals 1.10).
+COUNT_BYTES = 4
+#: Each message in it begins with its size.
+SIZE_BYTES = 4
+#: Limit of cached command lines, because a faulty caller may generate topics.
+_MOST_HEADS = 4096
+
+_pack_size = struct.Struct(">i").pack
+
+_NO_RESPONSE = "the thread of the connections does not respond"
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def _msgpack(value: Any) -> bytes:
+    import msgpack
+
+    packed: bytes = msgpack.packb(value)
+    return packed
+
+
+def make_encoder(given: str | Callable[[Any], bytes] | None) -> Callable[[Any], bytes] | None:
+    """The callable for the option ``encoder``. Raises InvalidOption if its package is missing."""
+    if given == "msgpack" and find_spec("msgpack") is None:
+        raise InvalidOption("encoder", given, "msgpack is not installed: pip install msgpack")
+    if isinstance(given, str):
+        return {"json": _json, "msgpack": _msgpack}[given]
+    return given
+
+
+def mpub_of(line: bytes, count: int, content: bytes) -> bytes:
+    """MPUB to the topic of a PUB.
+
+    :param line: of the PUB
+    :param content: the size and the bytes of each of ``count`` bodies
+    """
+    return b"M%b%b%b%b" % (line, _pack_size(COUNT_BYTES + len(content)), _pack_size(count), content)
+
+
+class Encoder:
+    """Checks and encodes publishes."""
+
+    def __init__(self, options: ProducerOptions) -> None:
+        self._limit = options.max_msg_bytes
+        self._body_limit = options.max_body_bytes
+        self._encode = make_encoder(options.encoder)
+        self._heads: dict[str, bytes] = {}
+
+    def body(self, given: Any) -> bytes:
+        """The bytes of one message; raises InvalidBody."""
+        if type(given) is bytes and given and len(given) <= self._limit and self._encode is None:
+            return given
+        if self._encode is not None:
+            try:
+                given = self._encode(given)
+            except Exception as exc:
+                raise InvalidBody(f"the encoder failed on a body of type {type(given).__name__}: {exc}") from exc
+            if not isinstance(given, bytes | bytearray | memoryview):
+                raise InvalidBody(f"the encoder must return bytes, and returned {type(given).__name__}")
+        elif isinstance(given, str):
+            raise InvalidBody(
+                "message body must be bytes, not str: encode it yourself, or set the Producer's encoder=, "
+                'such as "json" or str.encode'
+            )
+        return commands.encode_body(given, self._limit)
+
+    def head(self, topic: str) -> bytes:
+        """The line of a PUB; raises InvalidName."""
+        head = self._heads.get(topic) if type(topic) is str else None
+        if head is None:
+            head = b"PUB %b\n" % encode_topic(topic)
+            if len(self._heads) < _MOST_HEADS:
+                self._heads[topic] = head
+        return head
+
+    def pub(self, topic: str, given: Any) -> bytes:
+        """PUB of one message; raises InvalidBody, InvalidName."""
+        if self._encode is not None or type(given) is not bytes or not given:
+            given = self.body(given)
+        size = len(given)
+        if size > self._limit:
+            commands.encode_body(given, self._limit)  # raises
+        head = self._heads.get(topic) if type(topic) is str else None
+        return b"".join((head or self.head(topic), _pack_size(size), given))
+
+    def dpub(self, topic: str, defer: float, body: bytes) -> bytes:
+        """DPUB of a checked body, after ``defer`` seconds. Raises InvalidName, InvalidOption."""
+        check_seconds("defer", defer, minimum=0)
+        return commands.dpub(topic, round(defer * 1000), body)
+
+    def mpub(self, topic: str, bodies: list[bytes]) -> bytes:
+        """MPUB of checked bodies. Raises InvalidName."""
+        content = b"".join(chain.from_iterable(zip(map(_pack_size, map(len, bodies)), bodies, strict=True)))
+        return mpub_of(self.head(topic), len(bodies), content)
+
+    def _fit(self, bodies: Sequence[Any]) -> bool:
+        """Whether all are valid bodies that fit into one MPUB: a tenth of the cost of checking each."""
+        if self._encode is not None or set(map(type, bodies)) != {bytes}:
+            return False
+        sizes = list(map(len, bodies))
+        if not 0 < min(sizes) <= max(sizes) <= self._limit:
+            return False
+        return COUNT_BYTES + SIZE_BYTES * len(sizes) + sum(sizes) <= self._body_limit
+
+    def chunks(self, bodies: Iterable[Any], atomic: bool) -> Iterator[list[bytes]]:
+        """Check bodies, and split them into lists for one MPUB each. Reads the iterable lazily.
+
+        :param atomic: raise InvalidBody if they do not fit into one
+        """
+        if isinstance(bodies, str | bytes | bytearray | memoryview) or not isinstance(bodies, Iterable):
+            raise InvalidBody(f"multi_publish takes an iterable of bodies, not one of type {type(bodies).__name__}")
+        if isinstance(bodies, list | tuple) and self._fit(bodies):
+            yield list(bodies)
+            return
+        limit = self._body_limit
+        chunk: list[bytes] = []
+        size = COUNT_BYTES
+        for position, given in enumerate(bodies):
+            try:
+                body = self.body(given)
+            except InvalidBody as exc:
+                raise InvalidBody(f"message {position}: {exc}") from exc
+            added = SIZE_BYTES + len(body)
+            if COUNT_BYTES + added > limit:
+                raise InvalidBody(f"message {position}: {len(body)} bytes do not fit into max_body_bytes={limit}")
+            if chunk and size + added > limit:
+                if atomic:
+                    raise InvalidBody(
+                        f"atomic=True, but the messages do not fit into one MPUB of max_body_bytes={limit}: "
+                        f"message {position} exceeds it"
+                    )
+                yield chunk
+                chunk = []
+                size = COUNT_BYTES
+            chunk.append(body)
+            size += added
+        if chunk:
+            yield chunk
 
 
 @dataclass(slots=True)
@@ -62,13 +194,6 @@ class PublishCounts:
             self.unknown += count
         else:
             self.not_sent += count
-
-
-#: Seconds after a publish's deadline in which the thread of the connections may report its outcome to another. They
-#: are waited for separately: when the whole process has stood still until then, that thread gets them, too.
-GRACE = 0.1
-
-_NO_RESPONSE = "the thread of the connections does not respond"
 
 
 class PublishOwner(Protocol):
@@ -390,76 +515,3 @@ class Awake(list[Publish]):
         finally:
             del self[:count]
             self.resume()
-
-
-if TYPE_CHECKING:
-
-    class _Result(AsyncResult[None]):  # generic in types-gevent, not when the program runs
-        pass
-else:
-    _Result = AsyncResult
-
-
-class PublishResult(_Result):
-    """The result of ``publish_async``: gevent's AsyncResult, which any thread may wait for."""
-
-    if TYPE_CHECKING:  # gevent has no types
-        #: Why it failed; None until then.
-        exception: BaseException | None
-
-        def ready(self) -> bool: ...
-        def successful(self) -> bool: ...
-
-    def __init__(self, publish: Publish) -> None:
-        super().__init__()
-        self._publish = publish
-        self._there = publish.owner.hub_handle
-        publish.link(self._settled if self._there.here else call_here(self._settled))
-
-    def _settled(self) -> None:
-        # In the thread that made this, where gevent.wait() expects it, or in a waiting thread.
-        if self.ready():
-            return
-        if self._publish.error is None:
-            self.set(None)
-        else:
-            self.set_exception(self._publish.error)
-
-    def get(self, block: bool = True, timeout: float | None = None) -> None:
-        """Return None after nsqd's OK; raises like ``publish``, and gevent.Timeout after ``timeout`` seconds."""
-        if block and not self.ready() and not self._there.here:
-            self._wait_elsewhere(timeout)
-            block, timeout = False, None
-        super().get(block, timeout)
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait until ready, or for ``timeout`` seconds. Next: ``ready()``, ``exception``."""
-        if not self.ready() and not self._there.here:
-            self._wait_elsewhere(timeout)
-        else:
-            super().wait(timeout)
-
-    def add_done_callback(self, callback: Callable[[Exception | None], object]) -> None:
-        """Call ``callback(error)`` once the outcome is known; the error is None after nsqd's OK. From any thread.
-
-        It is called in the thread of the connections, and must not block.
-        """
-        publish = self._publish
-
-        def done() -> None:
-            callback(publish.error)
-
-        if self._there.here:
-            publish.link(done)
-        else:
-            self._there.call(publish.link, done)
-
-    def _wait_elsewhere(self, timeout: float | None) -> None:
-        publish, there = self._publish, self._there
-        limit = publish.deadline - time.monotonic()
-        if timeout is not None and timeout < limit + GRACE:
-            if not there.wait(publish, timeout):
-                return
-        elif not (there.wait(publish, limit) or there.wait(publish, GRACE)):
-            publish.withdraw()
-        self._settled()

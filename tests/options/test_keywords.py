@@ -13,7 +13,7 @@ from gnsq_like.options import ConnectionOptionsDict, ReaderOptionsDict
 from tests.support.keywords import PATH, generate
 
 if TYPE_CHECKING:
-    from gnsq_like.producer.publish import PublishResult
+    from gnsq_like.producer.producer import PublishResult
 
 ADDRESS = "127.0.0.1:4150"
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gnsq_like import Producer, Reader
 from gnsq_like.errors import InvalidAddress, InvalidBody, InvalidName, InvalidOption, NotRunning
 from gnsq_like.options import ProducerOptions
-from gnsq_like.producer.encoder import Encoder
+from gnsq_like.producer.publish import Encoder
 from gnsq_like.wire import commands
 from tests.support.daemons import KINDS, running_nsqd, wait_for
 from tests.support.scripts import ROOT, run_beside

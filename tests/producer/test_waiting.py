@@ -11,7 +11,7 @@ from gevent.threadpool import ThreadPool
 
 from gnsq_like import Producer
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
-from gnsq_like.producer.publish import PublishResult
+from gnsq_like.producer.producer import PublishResult
 from tests.support.daemons import wait_for
 from tests.support.nsqds import answer_one, good_nsqd, identified, nowhere, run_out_of_time
 from tests.support.peer import OK, PATIENCE, Peer, ScriptedNsqd
