@@ -181,7 +181,7 @@ class Handshake:
             with suppress(OSError):  # the alert; nsqd may have closed the connection
                 self._write(tls.take_output())
             raise
-        self._layered().put_tls(tls)
+        self._layered().tls = tls
         return b""
 
     def _make_tls(self) -> Tls:
@@ -216,7 +216,7 @@ class Handshake:
 
         self.step = upgrade.feature
         codec: Codec = Snappy() if upgrade.feature == "snappy" else Deflate(self.session.negotiated.deflate_level)
-        self._layered().put_codec(codec)
+        self._layered().codec = codec
         return codec.decompress(upgrade.rest)
 
     def _layered(self) -> CodecStack:

@@ -26,20 +26,13 @@ if TYPE_CHECKING:
 
 
 class CodecStack:
-    """TLS and codec of one connection."""
+    """TLS and codec of one connection; each is assigned where it begins."""
 
     def __init__(self) -> None:
+        #: Its handshake is complete.
         self.tls: Tls | None = None
+        #: Inside TLS, if there is TLS.
         self.codec: Codec | None = None
-
-    def put_tls(self, tls: Tls) -> None:
-        """Use ``tls``, whose handshake is complete, and no codec from now on."""
-        self.tls = tls
-        self.codec = None
-
-    def put_codec(self, codec: Codec) -> None:
-        """Use ``codec`` from now on, inside TLS if there is TLS."""
-        self.codec = codec
 
     def encode(self, data: bytes | memoryview) -> bytes:
         """Encode ``data`` for the wire; the peer can decode all of it at once.

@@ -97,7 +97,7 @@ def start_tls(peer: Peer, context: ssl.SSLContext | None = None) -> CodecStack:
     while not tls.handshake(peer.sock.recv(65536)):
         peer.send(tls.take_output())
     layers = CodecStack()
-    layers.put_tls(tls)
+    layers.tls = tls
     return layers
 
 
@@ -112,7 +112,7 @@ def upgraded(nsqd: ScriptedNsqd, codec: str, **options: Any) -> tuple[Client, Pe
     peer = nsqd.accept()
     assert take_identify(peer)[codec] is True
     layers = CodecStack()
-    layers.put_codec(CODECS[codec]())
+    layers.codec = CODECS[codec]()
     peer.send(answer(**{codec: True}) + layers.encode(OK))
     client.connected()
     return client, peer, layers
@@ -124,7 +124,7 @@ def test_answer_ok_and_more_in_one_piece(nsqd: ScriptedNsqd, codec: str) -> None
     peer = nsqd.accept()
     take_identify(peer)
     layers = CodecStack()
-    layers.put_codec(CODECS[codec]())
+    layers.codec = CODECS[codec]()
     peer.send(answer(**{codec: True}) + layers.encode(OK + HEARTBEAT))
     connection = client.connected()
     assert receive(peer, layers, 4) == commands.NOP
@@ -148,7 +148,7 @@ def test_two_oks_cut_anywhere(nsqd: ScriptedNsqd, codec: str, cut: int) -> None:
     # The OK in TLS and the one in the codec, and a heartbeat, in one TLS record or two, cut by nothing in mind.
     data = OK + inner.compress(OK + HEARTBEAT)
     peer.send(layers.tls.encrypt(data[:cut]) + layers.tls.encrypt(data[cut:]))
-    layers.put_codec(inner)
+    layers.codec = inner
     client.connected()
     assert receive(peer, layers, 4) == commands.NOP
     client.connection.close()
@@ -159,7 +159,7 @@ def test_auth_after_the_upgrades_and_messages_behind_its_answer(nsqd: ScriptedNs
     peer = nsqd.accept()
     take_identify(peer)
     layers = CodecStack()
-    layers.put_codec(Snappy())
+    layers.codec = Snappy()
     peer.send(answer(snappy=True, auth_required=True) + layers.encode(OK))
     command = commands.auth("secret")
     assert receive(peer, layers, len(command)) == command

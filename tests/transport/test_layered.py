@@ -54,11 +54,11 @@ def layers_of(tls: bool, codec: Callable[[], Codec] | None) -> tuple[CodecStack,
     ours, theirs = CodecStack(), CodecStack()
     if tls:
         client, server = tls_pair()
-        ours.put_tls(client)
-        theirs.put_tls(server)
+        ours.tls = client
+        theirs.tls = server
     if codec is not None:
-        ours.put_codec(codec())
-        theirs.put_codec(codec())
+        ours.codec = codec()
+        theirs.codec = codec()
     return ours, theirs
 
 
@@ -127,7 +127,7 @@ def test_the_end_of_the_stream(pair: Pair) -> None:
 def test_a_deflate_stream_that_ends_is_the_end_though_the_socket_stays_open() -> None:
     mine, other = socket.socketpair()
     layers = CodecStack()
-    layers.put_codec(Deflate())
+    layers.codec = Deflate()
     transport = LayeredTransport(TcpTransport(mine), layers)
     packer = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
     other.sendall(packer.compress(b"last words") + packer.flush())
@@ -141,7 +141,7 @@ def test_a_deflate_stream_that_ends_is_the_end_though_the_socket_stays_open() ->
 def test_a_peer_whose_bytes_decode_to_nothing_does_not_keep_the_hub() -> None:
     mine, other = socket.socketpair()
     layers = CodecStack()
-    layers.put_codec(Deflate())
+    layers.codec = Deflate()
     transport = LayeredTransport(TcpTransport(mine), layers)
     other.sendall(b"\x00\x00\x00\xff\xff" * 30_000)  # more than one read takes
     assert transport.receive_now() is None
@@ -339,12 +339,3 @@ def test_without_layers_bytes_are_what_they_are() -> None:
     assert stack.decode(b"OK") == b"OK"
     assert not stack.pending
     assert stack.take_output() == stack.close() == b""
-
-
-def test_tls_begins_anew_and_forgets_the_codec() -> None:
-    client, server = tls_pair()
-    stack, theirs = CodecStack(), CodecStack()
-    stack.put_codec(Snappy())
-    stack.put_tls(client)
-    theirs.put_tls(server)
-    assert theirs.decode(stack.encode(b"plain inside")) == b"plain inside"

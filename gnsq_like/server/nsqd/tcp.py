@@ -110,11 +110,11 @@ class NsqdClient(Connection):
             self._heartbeat.cancel()  # it would get between the handshake's records
             self._deadline_timer.cancel()
             layers = CodecStack()
-            layers.put_tls(shake_hands(self, self._tls_context))
+            layers.tls = shake_hands(self, self._tls_context)
             self._switch_to(layers)
         if negotiated.snappy or negotiated.deflate:
             layers = self.layers or CodecStack()
-            layers.put_codec(Snappy() if negotiated.snappy else Deflate(negotiated.deflate_level))
+            layers.codec = Snappy() if negotiated.snappy else Deflate(negotiated.deflate_level)
             self._switch_to(layers)
 
     def _switch_to(self, layers: CodecStack) -> None:
