@@ -182,6 +182,7 @@ class Places(Generic[K]):
             self._wake(now + self._moment(line) if line.share else now)
         if self.limit is not None and line.rdy and self.limit.is_overdrawn(self.lines, now):
             line.allowed = 0
+            self._wake(now)
         level = line.level
         may_lower = slow or self.limit is not None or line.rdy > line.in_flight - line.overdue + level.burst
         return self._command(line, now) if may_lower and not level.counts_down else None
@@ -270,7 +271,7 @@ class Places(Generic[K]):
         allowed = self._allowed(modes, tests, now) if self.most else []
         places = self.most - sum([line.in_flight for line in goals]) + sum([line.in_time for line in allowed])
         if self.limit is not None:
-            places = min(places, int(self.limit.capacity))
+            places = min(places, int(self.limit.capacity) + sum([line.in_time for line in allowed]))
             for line in goals:
                 line.allowed = min(line.allowed, line.rdy)
         self._places = places

@@ -87,8 +87,8 @@ class RateLimit:
         """The connection to raise now, and its RDY, if there is one; and when to ask again.
 
         It is the longest waiting, and gets half of the free tokens: with all of them, the answer to a single message
-        would leave too few, and cost a command. A raise to less than twice its RDY is not worth one, unless it is to
-        all that its share allows.
+        would leave too few, and cost a command. A raise that allows less than twice as many messages is not worth one,
+        unless it is to all that its share allows.
         """
         everyone = list(lines)
         goals = {
@@ -106,6 +106,6 @@ class RateLimit:
         wanting.sort(key=lambda line: (line.silent is after, line.rdy > 0, line.lowered_at))
         for line in wanting if free >= 1 else ():
             rdy = min(goals[line], line.held + line.exposed + free)
-            if not line.coming and (rdy == goals[line] or rdy >= max(1, 2 * line.rdy)):
+            if not line.coming and (rdy == goals[line] or free >= line.exposed):
                 return line, rdy, at
         return None, 0, at

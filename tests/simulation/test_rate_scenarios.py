@@ -52,6 +52,31 @@ def test_a_backlog_comes_at_the_rate(cluster: Cluster, rate: float, nsqds: int) 
     assert min(handled) >= 0.6 * max(handled) - 2
 
 
+@pytest.mark.parametrize("seed", range(16))
+@scenario
+def test_a_backlog_after_a_pause_comes_at_the_rate_that_the_places_allow(cluster: Cluster, seed: int) -> None:
+    """Whatever max_in_flight and the handlers' seconds are, also if this process stands still, or the rate changes."""
+    random = Random(seed)
+    nsqds, places = random.choice([1, 1, 3, 10]), random.choice([3, 20, 200])
+    seconds, rate = random.choice([0.0, 0.01, 2.0, 10.0]), random.choice([5, 50, 500])
+    scene = Limited(cluster, rate, [0] * nsqds, max_in_flight=places, seconds=seconds)
+    scene.run(2.0)
+    kind = random.choice(["pause", "late", "rate"])
+    if kind == "rate":
+        scene.reader.rate_limit = rate / 4
+    for nsqd in scene.nsqds:
+        nsqd.publish(60 * rate)
+    scene.run(3.0)
+    if kind == "late":
+        cluster.world.main.stand_still(1.5)
+    scene.reader.rate_limit = rate
+    scene.run(15.0)
+    began = scene.now
+    scene.run(20.0)
+    possible = min(rate, places / (seconds + 0.001))
+    assert scene.rate_since(began) >= 0.9 * possible - 0.2
+
+
 @pytest.mark.parametrize(("rate", "nsqds"), [(1, 4), (100, 4), (200, 30)])
 @scenario
 def test_one_busy_nsqd_of_several_gets_the_rate(cluster: Cluster, rate: int, nsqds: int) -> None:
