@@ -1,15 +1,26 @@
-"""All is in setup.cfg, but for this: an sdist whose bytes depend on its files and SOURCE_DATE_EPOCH alone, and the
-README without its pictures, for an index: there, their relative paths lead nowhere."""
+"""All is in setup.cfg, but for this: builds without what an earlier one has left, an sdist whose bytes depend on its
+files and SOURCE_DATE_EPOCH alone, and the README without its pictures, for an index: there, their relative paths lead
+nowhere."""
 
 import gzip
 import os
 import re
+import shutil
 import tarfile
 import time
 from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
+
+
+class FreshBuild(build_py):
+    """Without the modules that a build of an earlier version has left in ``build/``."""
+
+    def run(self):
+        shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
 
 
 class ReproducibleSdist(sdist):
@@ -34,6 +45,6 @@ class ReproducibleSdist(sdist):
 
 readme = Path("README.rst").read_text(encoding="utf-8")
 setup(
-    cmdclass={"sdist": ReproducibleSdist},
+    cmdclass={"build_py": FreshBuild, "sdist": ReproducibleSdist},
     long_description=re.sub(r"^\.\. image::.*\n(?: .*\n)*\n", "", readme, flags=re.MULTILINE),
 )

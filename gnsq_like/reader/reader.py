@@ -206,7 +206,7 @@ class Reader:
         :raises NSQError: if no file descriptors are free for an event loop, or to load the HTTP client
         """
         if self._state in ("running", "stopping"):
-            raise NotRunning(f"this Reader is {self._state}")
+            raise NotRunning(f"this Reader is {self._state} already")
         try:
             self._running = Running(self._setup, self._counts)
         except OSError as exc:
@@ -318,7 +318,7 @@ class Reader:
         if running is not None and self._state == "running":
             message = running.get(timeout)
         if message is None and self._state != "running":
-            raise self.error or NotRunning(f"this Reader is {self._state}")
+            raise self.error or NotRunning(f"this Reader is {self._state}: start() it first")
         return message
 
     # -- looking in ---------------------------------------------------------------------------------

@@ -187,8 +187,9 @@ class ControlLoop:
             self._reports_late = False
             log_soon(
                 logger.warning,
-                "%s: the hub was late by %.1f s, and with it heartbeats and all other greenlets. If a handler blocks "
-                'it, patch (gevent.monkey.patch_all) or use spawn="thread"; gevent\'s monitor thread reports where '
+                "%s: the hub was late by %.1f s, and with it heartbeats and all other greenlets. If your code "
+                'blocks it, patch (gevent.monkey.patch_all) or use threads (for handlers: spawn="thread"); gevent\'s '
+                "monitor thread reports where "
                 "(GEVENT_MONITOR_THREAD_ENABLE=1). Reported once",
                 self._name,
                 late,
