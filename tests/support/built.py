@@ -17,6 +17,7 @@ def run(*command: str | Path, cwd: Path = ROOT, status: int = 0, more: Mapping[s
     :param more: further variables of its environment
     """
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | dict(more)
+    environ["PYTHONUNBUFFERED"] = "1"  # programs wait for what others have printed
     environ["PATH"] = f"{Path(command[0]).parent}:{environ['PATH']}"
     done = subprocess.run(
         [str(part) for part in command],
