@@ -423,7 +423,7 @@ class Group:
 
     def __init__(self, pool: PublishOwner, publish: Publish, options: ProducerOptions) -> None:
         self._pool = pool
-        self.publish = publish
+        self.publish: Publish = publish
         self._needed = options.needed
         self._command = b""
         self._copies = [Copy(pool, self) for _ in range(options.replicas)]
