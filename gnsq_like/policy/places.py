@@ -269,9 +269,10 @@ class Places(Generic[K]):
             self._settle(line, now)
             line.round_trip.forget(now)
         allowed = self._allowed(modes, tests, now) if self.most else []
-        places = self.most - sum([line.in_flight for line in goals]) + sum([line.in_time for line in allowed])
+        in_time = sum([line.in_time for line in allowed])
+        places = self.most - sum([line.in_flight for line in goals]) + in_time
         if self.limit is not None:
-            places = min(places, int(self.limit.capacity) + sum([line.in_time for line in allowed]))
+            places = min(places, int(self.limit.capacity) + in_time)
             for line in goals:
                 line.allowed = min(line.allowed, line.rdy)
         self._places = places

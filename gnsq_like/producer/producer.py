@@ -362,7 +362,7 @@ class Producer(Generic[Body]):
         loop, settled = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            with suppress(RuntimeError):  # the loop is closed, so nobody is waiting
                 loop.call_soon_threadsafe(settled.set)
 
         publish.link(wake)

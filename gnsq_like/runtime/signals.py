@@ -99,7 +99,7 @@ def run_until_signal(runnable: Runnable, stop_timeout: float) -> None:
 def _signals_to_take() -> list[int]:
     """Those of SIGTERM and SIGINT that a run may handle: a server, in whose greenlets or threads it runs, has its own.
 
-    In the main greenlet, which this run keeps, nobody else stops the program in order.
+    In the main greenlet, which this run occupies, nothing else would shut the program down cleanly.
     """
     found: list[int] = []
     if is_main_thread():

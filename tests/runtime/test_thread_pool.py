@@ -245,7 +245,7 @@ def test_a_closed_pool_has_taken_down_the_hubs_of_its_threads() -> None:
     ended = []
 
     def nap() -> None:
-        time.sleep(0.2)
+        time.sleep(0.2)  # the work that taking the hub down has to wait for
         ended.append(thread_id())
 
     pool = ThreadPool(1)
