@@ -33,8 +33,8 @@ from typing import Protocol
 from urllib.parse import quote
 
 from gnsq_like.errors import InvalidBody, InvalidOption, PublishRefused, UsageError
-from gnsq_like.files import create_file
 from gnsq_like.reader.message import Message
+from gnsq_like.runtime.files import create_file
 from gnsq_like.runtime.thread_pool import call_in_thread
 from gnsq_like.runtime.user_code import in_one_line, place_of, summary, text_of, type_of
 from gnsq_like.wire.names import encode_topic

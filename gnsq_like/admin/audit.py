@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any
 
 from gnsq_like.errors import InvalidOption
-from gnsq_like.files import open_own
+from gnsq_like.runtime.files import open_own
 
 logger = logging.getLogger(__name__)
 

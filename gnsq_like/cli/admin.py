@@ -14,7 +14,7 @@ import click
 from gnsq_like.admin import AdminOptions, AdminServer
 from gnsq_like.cli.daemon_commands import DaemonCommand, flags_of, run
 from gnsq_like.errors import UsageError
-from gnsq_like.files import replace_file
+from gnsq_like.runtime.files import replace_file
 
 #: Flags and names of nsqadmin without an effect here.
 _IGNORED = frozenset(

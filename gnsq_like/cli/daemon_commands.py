@@ -22,14 +22,15 @@ import gevent.os
 from gevent.event import Event
 
 from gnsq_like._version import __version__
-from gnsq_like.as_text import format_duration, parse_duration
 from gnsq_like.cli.config_file import read_toml
 from gnsq_like.cli.logs import log_to_stderr
 from gnsq_like.cli.tool_options import Decorator, Function
 from gnsq_like.errors import UsageError, did_you_mean
+from gnsq_like.options.text import parse_duration
 from gnsq_like.runtime.signals import on_signals
 from gnsq_like.server import Nsqd, NsqdOptions, Nsqlookupd, NsqlookupdOptions
 from gnsq_like.server.daemon_options import VERSION, config_name, version_line
+from gnsq_like.server.shared.gotext import format_duration
 
 if TYPE_CHECKING:
     from gnsq_like.admin import AdminServer

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gnsq_like.as_text import format_duration
 from gnsq_like.cli.exits import CannotRun
 from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Decorator, Duration, Function, Integer, option, switch
 from gnsq_like.errors import NSQError, UsageError
+from gnsq_like.server.shared.gotext import format_duration
 from gnsq_like.workers.master import Supervisor
 from gnsq_like.workers.plan import Flag, Plan, flags
 from gnsq_like.workers.process import LEVELS

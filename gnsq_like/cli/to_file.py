@@ -12,7 +12,7 @@ from gnsq_like.cli.exits import run_service
 from gnsq_like.cli.logs import logs
 from gnsq_like.cli.tool_command import ToolCommand
 from gnsq_like.cli.tool_options import Duration, Integer, Regex, option, switch
-from gnsq_like.files import NotOurs
+from gnsq_like.runtime.files import NotOurs
 
 if TYPE_CHECKING:
     from gevent.event import Event

@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 import click
 from click.core import ParameterSource
 
-from gnsq_like.as_text import parse_duration
 from gnsq_like.errors import UsageError
+from gnsq_like.options.text import parse_duration
 
 _F = TypeVar("_F", bound=Callable[..., object])
 

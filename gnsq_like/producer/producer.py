@@ -37,8 +37,8 @@ from gevent.event import AsyncResult
 
 from gnsq_like.addresses import check_base_urls, parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, UsageError, check_seconds, reason_of
-from gnsq_like.option_keywords import UnencodedProducerOptionsDict
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options
+from gnsq_like.options.keywords import UnencodedProducerOptionsDict
 from gnsq_like.producer.pool import Pool
 from gnsq_like.producer.publish import Encoder, Publish, PublishCounts
 from gnsq_like.runtime import hub_thread, native, owner

@@ -1,1 +1,1 @@
-"""Greenlets, threads, timers and forks, for all other rooms. Nothing here knows NSQ."""
+"""Greenlets, threads, timers, forks and files, for all other rooms. Nothing here knows NSQ."""

@@ -17,9 +17,9 @@ from dataclasses import Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnsq_like import Connection, LookupdClient, NsqdHTTPClient
-from gnsq_like.as_text import parse_duration, read_size, read_text
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.options import ConnectionOptions, make_options
+from gnsq_like.options.text import parse_duration, read_size, read_text
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.wire.names import encode_channel, encode_topic
 

@@ -20,10 +20,10 @@ from typing import Any, Literal
 from gevent import monkey
 
 from gnsq_like.addresses import join_host_port, parse_address
-from gnsq_like.as_text import format_duration
 from gnsq_like.errors import InvalidOption, did_you_mean
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.server.daemon_process import START_TIMEOUT, DaemonProcess
+from gnsq_like.server.shared.gotext import format_duration
 from gnsq_like.testing.hub import kit_hub
 
 #: "thread": ours, in a thread of its own; "hub": ours, in the caller's hub; "process": ours, as a process;

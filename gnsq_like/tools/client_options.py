@@ -10,9 +10,9 @@ from dataclasses import Field, fields
 from functools import partial
 from types import NoneType
 
-from gnsq_like.as_text import parse_duration, read_text
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.options import ConnectionOptions, ReaderOptions
+from gnsq_like.options.text import parse_duration, read_text
 
 #: Options whose values cannot be written as text, or that a tool decides itself.
 NOT_AS_TEXT = frozenset({"address_map", "ssl_context", "discovery_filter", "decoder", "encoder", "own_thread", "spawn"})

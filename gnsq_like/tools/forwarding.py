@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from gevent.event import Event
 
 from gnsq_like import Message
-from gnsq_like.quantiles import Buckets
+from gnsq_like.runtime.quantiles import Buckets
 from gnsq_like.tools.host_pool import HostPool
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
 from gnsq_like.addresses import parse_address
-from gnsq_like.as_text import read_size
 from gnsq_like.errors import InvalidAddress, InvalidOption, NSQError, UsageError
+from gnsq_like.options.text import read_size
 
 #: Seconds without a heartbeat after which a process is replaced, without a handler_timeout: nsqd has closed its
 #: connections by then, and delivers its messages to others (docs/internals 1.3).

@@ -1,4 +1,4 @@
-"""Writes gnsq_like/option_keywords.py from the option classes; make generate runs it."""
+"""Writes gnsq_like/options/keywords.py from the option classes; make generate runs it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from gnsq_like.options import ConnectionOptions, DiscoveryOptions, ProducerOptions, ReaderOptions
 
 ROOT = Path(__file__).resolve().parents[2]
-PATH = ROOT / "gnsq_like" / "option_keywords.py"
+PATH = ROOT / "gnsq_like" / "options" / "keywords.py"
 
 _HEAD = '''"""The options as typed keywords, which editors complete and mypy checks.
 
-``def reading(**options: Unpack[ReaderOptionsDict])``. Made from ``options.py`` by ``make generate``; not to be
+``def reading(**options: Unpack[ReaderOptionsDict])``. Made from the option classes by ``make generate``; not to be
 edited.
 """
 

@@ -15,7 +15,7 @@ from typing import Any
 from gnsq_like.admin.history.columns import COARSE_COUNT, COARSE_SECONDS, NAN, Figures, Key
 from gnsq_like.admin.upstream.departures import Departures
 from gnsq_like.errors import InvalidOption
-from gnsq_like.files import NotOurs, check_own
+from gnsq_like.runtime.files import NotOurs, check_own
 
 logger = logging.getLogger(__name__)
 

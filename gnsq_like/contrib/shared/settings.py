@@ -25,10 +25,10 @@ from typing import Any, TypeVar
 from gevent import monkey
 
 from gnsq_like import Producer, Reader
-from gnsq_like.as_text import read_text
 from gnsq_like.contrib.shared.extras import missing
 from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.options import ProducerOptions, ReaderOptions, check_option
+from gnsq_like.options.text import read_text
 
 _P = TypeVar("_P", bound=Producer[Any])
 

@@ -21,7 +21,7 @@ from typing import Literal
 import gevent
 from gevent.event import Event
 
-from gnsq_like.files import NotOurs, check_own, sync_directory
+from gnsq_like.runtime.files import NotOurs, check_own, sync_directory
 from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.server.broker.metadata import BadMetadata, Entry, decode, encode
 from gnsq_like.server.broker.queues import MemoryQueue, OverflowQueue, Queue

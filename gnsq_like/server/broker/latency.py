@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from gnsq_like.quantiles import Buckets
 from gnsq_like.runtime.native import wall_clock_ns
+from gnsq_like.runtime.quantiles import Buckets
 
 #: Of nanoseconds; each bucket is 1 % wider than the one before.
 _BUCKETS = Buckets(growth=1.01, least=1)

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from gnsq_like.as_text import format_duration
 from gnsq_like.server.broker.broker import Broker
 from gnsq_like.server.broker.channel import Channel
 from gnsq_like.server.broker.latency import NOT_MEASURED, percentiles_of
@@ -16,6 +15,7 @@ from gnsq_like.server.daemon_options import VERSION, NsqdOptions, version_line
 from gnsq_like.server.nsqd.authorizations import Access
 from gnsq_like.server.nsqd.tcp import NsqdClient
 from gnsq_like.server.shared import gotext
+from gnsq_like.server.shared.gotext import format_duration
 from gnsq_like.server.shared.tls import cipher_name, version_name
 from gnsq_like.transport.compression import Deflate, Snappy
 

@@ -56,6 +56,30 @@ def nanoseconds(value: float) -> str:
     return f"{value:.1f}ns"
 
 
+def format_duration(seconds: float) -> str:
+    """Format a duration as Go does, to the nanosecond: "1h2m3.5s", "191.384574ms", "0s"."""
+    nanoseconds = round(abs(seconds) * 1e9)
+    sign = "-" if seconds < 0 and nanoseconds else ""
+    if 0 < nanoseconds < 1_000_000_000:
+        unit, size = next(each for each in (("ms", 1_000_000), ("µs", 1000), ("ns", 1)) if nanoseconds >= each[1])
+        return f"{sign}{_divided(nanoseconds, size)}{unit}"
+    minutes, rest = divmod(nanoseconds, 60_000_000_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{_divided(rest, 1_000_000_000)}s"
+    if hours:
+        text = f"{hours}h{minutes}m{text}"
+    elif minutes:
+        text = f"{minutes}m{text}"
+    return sign + text
+
+
+def _divided(number: int, size: int) -> str:
+    """``number / size`` in decimal, exactly, without trailing zeros; ``size`` is a power of ten."""
+    whole, fraction = divmod(number, size)
+    digits = str(size + fraction)[1:].rstrip("0")
+    return f"{whole}.{digits}" if digits else str(whole)
+
+
 class GoObject:
     """The fields of one JSON object.
 

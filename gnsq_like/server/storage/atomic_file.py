@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from gnsq_like.files import remove_file, replace_file, temporary_beside, write_file
+from gnsq_like.runtime.files import remove_file, replace_file, temporary_beside, write_file
 
 _MODE = 0o600
 

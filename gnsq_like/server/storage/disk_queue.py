@@ -35,7 +35,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from gnsq_like.files import naming
+from gnsq_like.runtime.files import naming
 from gnsq_like.server.storage.atomic_file import AtomicFile, Draft
 from gnsq_like.server.storage.queue_files import QueueFiles, RecordWriter
 from gnsq_like.server.storage.queue_state import Place, QueueState

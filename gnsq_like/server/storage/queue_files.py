@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 
-from gnsq_like.files import check_own, naming, open_own
+from gnsq_like.runtime.files import check_own, naming, open_own
 
 log = logging.getLogger("gnsq_like.nsqd")
 

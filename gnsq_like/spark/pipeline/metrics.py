@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnsq_like.quantiles import Buckets
+from gnsq_like.runtime.quantiles import Buckets
 
 #: How much wider each class of latencies is than the one before.
 GROWTH = 1.05

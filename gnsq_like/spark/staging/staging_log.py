@@ -36,7 +36,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from gnsq_like.files import inside
+from gnsq_like.runtime.files import inside
 from gnsq_like.spark.staging.offsets import Offset, Part
 from gnsq_like.spark.staging.records import (
     DamagedRecord,

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from gnsq_like.errors import NSQError
-from gnsq_like.files import TEMPORARY_PREFIX, create_file, directory_below, remove_file
+from gnsq_like.runtime.files import TEMPORARY_PREFIX, create_file, directory_below, remove_file
 
 #: A directory below the root, for retired directories that are about to be deleted.
 _TRASH = ".trash"

@@ -22,7 +22,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import BinaryIO
 
-from gnsq_like.files import NotOurs, directory_below, private_directory, remove_file, replace_file, trust, why_not_ours
+from gnsq_like.runtime.files import (
+    NotOurs,
+    directory_below,
+    private_directory,
+    remove_file,
+    replace_file,
+    trust,
+    why_not_ours,
+)
 from gnsq_like.tools.to_file.members import COMPRESSIONS, member_ends
 from gnsq_like.tools.to_file.outputs import Output
 from gnsq_like.tools.to_file.plan import REV, FilePlan

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from gnsq_like.files import directory_below, naming, open_own
+from gnsq_like.runtime.files import directory_below, naming, open_own
 from gnsq_like.runtime.native import wall_clock
 from gnsq_like.tools.to_file.leftovers import Note, OpenFiles
 from gnsq_like.tools.to_file.members import Compressor, new_member

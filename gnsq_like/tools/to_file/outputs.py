@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO, Protocol
 
-from gnsq_like.files import (
+from gnsq_like.runtime.files import (
     NotOurs,
     directory_below,
     naming,

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from gnsq_like.errors import InvalidOption
-from gnsq_like.files import inside
+from gnsq_like.runtime.files import inside
 from gnsq_like.tools.to_file.members import COMPRESSIONS
 
 REV = "<REV>"

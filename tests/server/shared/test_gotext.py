@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnsq_like.options.text import parse_duration
 from gnsq_like.server.shared import gotext
 
 
@@ -41,3 +42,30 @@ def test_latencies_as_nsq_writes_them(nanoseconds: float, text: str) -> None:
 
 def test_a_log_line_shows_text_and_no_control_characters() -> None:
     assert gotext.printable(b'E_INVALID "a" \x1b[2J\n\x7f\xff') == 'E_INVALID "a" \\x1b[2J\\n\\x7f\\xff'
+
+
+@given(st.integers(0, 10**15))
+def test_what_is_written_is_read_back(nanoseconds: int) -> None:
+    text = gotext.format_duration(nanoseconds / 1e9)
+    assert round(parse_duration(text) * 1e9) == nanoseconds
+    assert gotext.format_duration(-nanoseconds / 1e9) == (f"-{text}" if nanoseconds else "0s")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (3, "3s"),
+        (0.191384574, "191.384574ms"),
+        (2.5e-05, "25µs"),
+        (3e-09, "3ns"),
+        (1e-10, "0s"),
+        (-1e-10, "0s"),
+        (61.5, "1m1.5s"),
+        (3600, "1h0m0s"),
+        (90061.000000001, "25h1m1.000000001s"),
+        (-0.25, "-250ms"),
+    ],
+)
+def test_durations_as_go_writes_them(seconds: float, text: str) -> None:
+    assert gotext.format_duration(seconds) == text

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.errors import InvalidOption
-from gnsq_like.files import NotOurs
+from gnsq_like.runtime.files import NotOurs
 from gnsq_like.tools.to_file.leftovers import Note, OpenFiles, recover
 from gnsq_like.tools.to_file.log_file import LogFile
 from gnsq_like.tools.to_file.outputs import UploadedTo, make_output

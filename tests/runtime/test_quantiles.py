@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.quantiles import Buckets
+from gnsq_like.runtime.quantiles import Buckets
 
 values = st.floats(1e-3, 1e15)
 all_buckets = st.builds(Buckets, growth=st.floats(1.005, 3), least=st.floats(1e-3, 10))

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin,
 from gnsq_like._version import __version__
 from gnsq_like.addresses import parse_address
 from gnsq_like.errors import InvalidAddress, InvalidOption, did_you_mean
-from gnsq_like.option_keywords import (
+from gnsq_like.options.keywords import (
     ConnectionOptionsDict,
     DiscoveryOptionsDict,
     ProducerOptionsDict,

@@ -1,6 +1,6 @@
 """The options as typed keywords, which editors complete and mypy checks.
 
-``def reading(**options: Unpack[ReaderOptionsDict])``. Made from ``options.py`` by ``make generate``; not to be
+``def reading(**options: Unpack[ReaderOptionsDict])``. Made from the option classes by ``make generate``; not to be
 edited.
 """
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnsq_like.files import (
+from gnsq_like.runtime.files import (
     TEMPORARY_PREFIX,
     NotOurs,
     create_file,
