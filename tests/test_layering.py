@@ -23,13 +23,11 @@ from tests.support.pages import page
 if TYPE_CHECKING:  # names that are loaded at first use: make lint fails if type checkers accept any
     from gnsq_like import Nonesuch as N0  # type: ignore[attr-defined]  # noqa: F401
     from gnsq_like.admin import Nonesuch as N1  # type: ignore[attr-defined]  # noqa: F401
-    from gnsq_like.connection import Nonesuch as N2  # type: ignore[attr-defined]  # noqa: F401
-    from gnsq_like.contrib.django.tasks import Nonesuch as N3  # type: ignore[attr-defined]  # noqa: F401
-    from gnsq_like.contrib.flask import Nonesuch as N4  # type: ignore[attr-defined]  # noqa: F401
-    from gnsq_like.reader import Nonesuch as N7  # type: ignore[attr-defined]  # noqa: F401
-    from gnsq_like.server import Nonesuch as N8  # type: ignore[attr-defined]  # noqa: F401
-    from gnsq_like.spark.pipeline import Nonesuch as N9  # type: ignore[attr-defined]  # noqa: F401
-    from gnsq_like.testing import Nonesuch as N10  # type: ignore[attr-defined]  # noqa: F401
+    from gnsq_like.contrib.django.tasks import Nonesuch as N2  # type: ignore[attr-defined]  # noqa: F401
+    from gnsq_like.contrib.flask import Nonesuch as N3  # type: ignore[attr-defined]  # noqa: F401
+    from gnsq_like.server import Nonesuch as N4  # type: ignore[attr-defined]  # noqa: F401
+    from gnsq_like.spark.pipeline import Nonesuch as N5  # type: ignore[attr-defined]  # noqa: F401
+    from gnsq_like.testing import Nonesuch as N6  # type: ignore[attr-defined]  # noqa: F401
 
 #: `from gnsq_like import Reader` imports this; it stands for all public names.
 FACADE = "(public names)"
