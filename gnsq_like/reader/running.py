@@ -29,7 +29,7 @@ import gevent
 
 from gnsq_like.discovery.dialler import Redialer, Round, Target
 from gnsq_like.discovery.outages import Outages
-from gnsq_like.errors import NsqdError, NSQError
+from gnsq_like.errors import NotRunning, NsqdError, NSQError
 from gnsq_like.reader.flow_control import FlowControl
 from gnsq_like.reader.handlers import Handlers
 from gnsq_like.reader.message import Message
@@ -266,15 +266,28 @@ class Subscriptions:
     def _release(self, subscription: Subscription, drained: PendingReply, handle_first: bool = False) -> None:
         if handle_first and subscription.in_flight:
             drained.wait(subscription.msg_timeout)
-        try:
-            subscription.connection.close_subscription()
-        except NSQError as exc:
-            log_soon(logger.info, "%s", exc)
-        for message in self._handlers.take_from(subscription.in_flight):
-            message.requeue(0, backoff=False)
+        self.unsubscribe(subscription)
         if subscription.in_flight:
             drained.wait(subscription.msg_timeout)  # then nsqd gives them to others
         subscription.connection.close()
+
+    def unsubscribe(
+        self, subscription: Subscription, waiting: Iterable[Message] = (), timeout: float | None = None
+    ) -> None:
+        """CLS; after its reply, requeue the messages whose handler has not started. May switch.
+
+        :param waiting: messages that were already taken from the handlers, of any connection
+        :param timeout: seconds to wait for the reply; None for ``connect_timeout``
+        """
+        try:
+            subscription.connection.close_subscription(timeout)
+        except NSQError as exc:
+            # Otherwise it was sent before, or the connection has ended, which is logged.
+            if subscription.alive and not isinstance(exc, NotRunning):
+                log_soon(logger.info, "%s", exc)
+        for message in [*waiting, *self._handlers.take_from(subscription.in_flight)]:
+            if message in subscription.in_flight:
+                message.requeue(0, backoff=False)
 
     def _report(self, address: str, error: NSQError) -> None:
         self._outages.failed(address, error)
@@ -431,13 +444,7 @@ class Running:
         """The rest of step 1, and step 2. May switch."""
         patience = max(_MIN_CLS_TIMEOUT, self._seconds_left())
         patience = min(patience, subscription.connection.options.connect_timeout)
-        try:
-            subscription.connection.close_subscription(patience)
-        except NSQError as exc:
-            log_soon(logger.info, "%s", exc)
-        for message in waiting:
-            if message in subscription.in_flight:
-                message.requeue(0, backoff=False)
+        self._subscriptions.unsubscribe(subscription, waiting, patience)
 
     def _end_handlers(self) -> None:
         """Steps 3 and 4. May switch."""

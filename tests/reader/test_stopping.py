@@ -73,6 +73,35 @@ def test_a_stop_without_time_still_gives_back_what_nsqd_sent_before_it_saw_cls(n
     assert peer.ended()
 
 
+def test_a_connection_that_is_being_renewed_is_not_said_to_fail_at_a_stop(nsqd, caplog):
+    """CLS was sent before, and nsqd has not answered it yet."""
+    caplog.set_level("INFO", "gnsq_like")
+    reader = reading([nsqd])
+    reader.start()
+    peer = serve(nsqd)
+    peer.error("E_FIN_FAILED FIN 0123456789abcde3 failed ID not in flight")
+    until(peer, b"CLS")
+    reader.stop(0)
+    assert peer.ended()
+    told = [record.getMessage() for record in caplog.records if record.name == "gnsq_like.reader.running"]
+    assert [text.partition(" at ")[0] for text in told if "E_FIN_FAILED" not in text] == [
+        "subscribed to t/c",
+        "<Subscription t/c",
+    ]
+
+
+def test_the_end_of_a_connection_at_a_stop_is_said_once(nsqd, caplog):
+    caplog.set_level("INFO", "gnsq_like")
+    reader = reading([nsqd])
+    reader.start()
+    peer = serve(nsqd)
+    stopping = gevent.spawn(reader.stop)
+    until(peer, b"CLS")
+    peer.close()
+    stopping.get(timeout=PATIENCE)
+    assert sum("lost: nsqd closed it" in record.getMessage() for record in caplog.records) == 1
+
+
 def in_last_step(reader: Reader, peer: Peer) -> gevent.Greenlet:
     """Stop the Reader, up to where it waits for running handlers."""
     stopping = gevent.spawn(reader.stop, 1000)
