@@ -79,7 +79,10 @@ def parse_address(address: str, *, to_listen: bool = False) -> Address:
 
 def parse_addresses(addresses: str | Iterable[str]) -> tuple[Address, ...]:
     """Parse one address or several; duplicates are dropped. Raises InvalidAddress."""
-    return tuple(dict.fromkeys(parse_address(address) for address in one_or_several(addresses)))
+    given = one_or_several(addresses)
+    if len(given) == 2 and isinstance(given[1], int):
+        raise InvalidAddress(addresses, "a host and its port are one string", f'"{given[0]}:{given[1]}"')
+    return tuple(dict.fromkeys(map(parse_address, given)))
 
 
 def one_or_several(given: str | Iterable[str]) -> list[str]:

@@ -83,6 +83,8 @@ class ErrorCode(NamedTuple):
     incurable: bool = False
     #: Whether that may change by itself: see ``is_incurable``.
     may_pass: bool = False
+    #: What to do about it.
+    hint: str = ""
 
 
 # The time that nsqd allows for a command was over before all of it had come (docs/internals 1.9 to 1.11), or the
@@ -104,11 +106,15 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "E_BAD_MESSAGE": ErrorCode(texts=(_NOT_READ,)),
     "E_IDENTIFY_FAILED": ErrorCode(),
     # The auth server did not answer, or refused the secret when nsqd asked again; the next connection has a new one.
-    "E_AUTH_FAILED": ErrorCode("not taken", incurable=True, may_pass=True),
+    "E_AUTH_FAILED": ErrorCode(
+        "not taken", incurable=True, may_pass=True, hint="check auth_secret=, and whether nsqd's auth server answers"
+    ),
     "E_AUTH_DISABLED": ErrorCode(),
     "E_AUTH_ERROR": ErrorCode(),
     "E_AUTH_FIRST": ErrorCode(incurable=True),
-    "E_UNAUTHORIZED": ErrorCode(incurable=True, may_pass=True),
+    "E_UNAUTHORIZED": ErrorCode(
+        incurable=True, may_pass=True, hint="check auth_secret=, and its permissions for this topic and channel"
+    ),
     "E_SUB_FAILED": ErrorCode(),
     # The topic is being deleted, nsqd is stopping, or its disk failed. Nothing is kept of the message.
     "E_PUB_FAILED": ErrorCode("not taken"),
@@ -299,9 +305,11 @@ class NsqdError(NSQError):
     @property
     def text(self) -> str:
         """Code and detail, and what to do about it where that is known."""
-        # The end of nsqd's text for every command but IDENTIFY, with its flag tls-required (docs/internals 1.3).
-        hint = "; set tls_v1=True" if self.detail.endswith("(TLS required)") else ""
-        return f"{self.code} {self.detail}".rstrip() + hint
+        hint = ERROR_CODES.get(self.code, ErrorCode()).hint
+        if self.detail.endswith("(TLS required)"):
+            # For every command but IDENTIFY, with nsqd's flag tls-required (docs/internals 1.3).
+            hint = "set tls_v1=True"
+        return f"{self.code} {self.detail}".rstrip() + (hint and f"; {hint}")
 
     def __str__(self) -> str:
         return f"nsqd answered {self.text}"
@@ -518,11 +526,16 @@ class Requeue(Exception):
 def did_you_mean(name: object, known: Iterable[str], label: str = "{}") -> str:
     """The end of an error message, ``"; did you mean NAME?"``, or "" if no known name is similar.
 
+    Of two names that end in the given one, the first is meant: ``default_requeue_delay`` for ``requeue_delay``.
+
     :param known: the names that exist; case is ignored
     :param label: a format for the name
     """
     import difflib  # only for a text that is seldom needed
 
-    by_lower = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(str(name).lower(), by_lower, n=1)
+    by_lower, word = {each.lower(): each for each in known}, str(name).lower()
+    near = [each for each in by_lower if each.endswith(f"_{word}")]
+    if word in by_lower or len(near) > 2:  # the first of many would be a guess
+        near = []
+    near = near or difflib.get_close_matches(word, by_lower, n=1)
     return f"; did you mean {label.format(by_lower[near[0]])}?" if near else ""

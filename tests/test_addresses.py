@@ -238,3 +238,9 @@ def test_what_is_neither_one_nor_several_addresses_is_refused_without_its_secret
     with pytest.raises(InvalidAddress, match=f"of type {type(given).__name__}") as caught:
         check_base_urls(given)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("pair", [("127.0.0.1", 4150), ["127.0.0.1", 4150]])
+def test_a_pair_of_host_and_port_is_answered_with_how_to_write_it(pair: Any) -> None:
+    with pytest.raises(InvalidAddress, match=r'a host and its port are one string; write "127\.0\.0\.1:4150"$'):
+        parse_addresses(pair)

@@ -54,6 +54,11 @@ EXAMPLES: list[tuple[NSQError, str]] = [
         NsqdError("E_INVALID", "cannot SUB in current state (TLS required)"),
         "nsqd answered E_INVALID cannot SUB in current state (TLS required); set tls_v1=True",
     ),
+    (NsqdError("E_AUTH_FAILED", "AUTH failed"), "E_AUTH_FAILED AUTH failed; check auth_secret="),
+    (
+        PublishRefused(NsqdError("E_UNAUTHORIZED", 'AUTH failed for PUB on "t" ""'), WHERE),
+        "check auth_secret=, and its permissions for this topic",
+    ),
     (ConnectionFailed(WHERE, "refused"), f"no connection to {WHERE}: refused"),
     (ConnectionLost(WHERE, "reset"), f"connection to {WHERE} lost: reset"),
     (NotSent("away"), "away"),

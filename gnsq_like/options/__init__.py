@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from importlib.util import find_spec
 from socket import gethostname
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints, runtime_checkable
@@ -121,7 +122,7 @@ class _SSLContext(Protocol):
     def wrap_bio(self) -> object: ...
 
 
-_KIND_NAMES: Mapping[type, str] = {float: "number", _SSLContext: "ssl.SSLContext"}
+_KIND_NAMES: Mapping[type, str] = {float: "number", Mapping: "dict", _SSLContext: "ssl.SSLContext"}
 
 
 def check_option(option: Field[Any], value: object) -> None:
@@ -150,11 +151,15 @@ def _fault(rules: Mapping[str, Any], value: object) -> str | None:
     kinds = kind if isinstance(kind, tuple) else (kind,)
     accepted = (*kinds, int) if float in kinds else kinds
     if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
-        names = " or ".join(_KIND_NAMES.get(kind, kind.__name__) for kind in kinds)
+        names = " or ".join(_KIND_NAMES.get(kind, kind.__name__) for kind in kinds if kind is not NoneType)
         words = [repr(other) for other in rules["also"] if isinstance(other, str)]
-        return f"it must be {' or '.join([f'of type {names}', *words])}"
-    if rules["choices"] and value not in rules["choices"]:
-        return f"it must be one of {', '.join(rules['choices'])}"
+        valid = [*([f"of type {names}"] if names else ()), *words, *(["callable"] if rules["call"] else ())]
+        return f"it must be {' or '.join(valid)}"
+    if rules["choices"]:
+        if value not in rules["choices"]:
+            return f"it must be one of {', '.join(rules['choices'])}"
+        if value == "msgpack" and find_spec("msgpack") is None:
+            return "msgpack is not installed: pip install msgpack"
     if rules["secret"] and isinstance(value, str):
         return secret_fault(value)
     if not isinstance(value, int | float):

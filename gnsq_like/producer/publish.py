@@ -18,13 +18,12 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import chain
 from typing import Any, Protocol
 
 from gevent import getcurrent
 
-from gnsq_like.errors import InvalidBody, InvalidOption, NotSent, OutcomeUnknown, PublishRefused, check_seconds
+from gnsq_like.errors import InvalidBody, NotSent, OutcomeUnknown, PublishRefused, check_seconds
 from gnsq_like.options import ProducerOptions
 from gnsq_like.runtime.hub_calls import HubHandle
 from gnsq_like.runtime.pending_reply import PendingReply
@@ -56,15 +55,6 @@ def _msgpack(value: Any) -> bytes:
     return packed
 
 
-def make_encoder(given: str | Callable[[Any], bytes] | None) -> Callable[[Any], bytes] | None:
-    """The callable for the option ``encoder``. Raises InvalidOption if its package is missing."""
-    if given == "msgpack" and find_spec("msgpack") is None:
-        raise InvalidOption("encoder", given, "msgpack is not installed: pip install msgpack")
-    if isinstance(given, str):
-        return {"json": _json, "msgpack": _msgpack}[given]
-    return given
-
-
 def mpub_of(line: bytes, count: int, content: bytes) -> bytes:
     """MPUB to the topic of a PUB.
 
@@ -80,7 +70,8 @@ class Encoder:
     def __init__(self, options: ProducerOptions) -> None:
         self._limit = options.max_msg_bytes
         self._body_limit = options.max_body_bytes
-        self._encode = make_encoder(options.encoder)
+        given = options.encoder
+        self._encode = {"json": _json, "msgpack": _msgpack}[given] if isinstance(given, str) else given
         self._heads: dict[str, bytes] = {}
 
     def body(self, given: Any) -> bytes:

@@ -7,12 +7,11 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Protocol
 
-from gnsq_like.errors import DecodeError, InvalidOption, Requeue, check_seconds
+from gnsq_like.errors import DecodeError, Requeue, check_seconds
 from gnsq_like.runtime.dispatcher import log_soon
 from gnsq_like.runtime.user_code import ENDS, check_callable, undone
 from gnsq_like.wire.frames import RawMessage
@@ -31,12 +30,10 @@ def _msgpack(body: bytes) -> Any:
 def make_decoder(given: str | Decode | None) -> Decode | None:
     """The function for the option ``decoder``; it raises DecodeError for any failure.
 
-    :raises InvalidOption: if its package is missing, or a callable cannot be called with a body
+    :raises InvalidOption: if it is a callable that cannot be called with a body
     """
     if given is None:
         return None
-    if given == "msgpack" and find_spec("msgpack") is None:
-        raise InvalidOption("decoder", given, "msgpack is not installed: pip install msgpack")
     if isinstance(given, str):
         return {"json": decode_json, "msgpack": _guarded(_msgpack, "msgpack")}[given]
     check_callable("decoder", given, 1)

@@ -110,6 +110,8 @@ def test_callables_are_taken_where_they_may_stand(cls, option):
     [
         ({"max_inflight": 5}, "did you mean max_in_flight"),
         ({"msg_timeot": 5}, "did you mean msg_timeout"),
+        ({"requeue_delay": 5}, "did you mean default_requeue_delay"),
+        ({"tls_root_ca": "/etc/ca.pem"}, "did you mean tls_root_ca_file"),
         ({"heartbeat": 5}, "no such option"),
         ({"xyzzy": 5}, "no such option"),
     ],
@@ -117,6 +119,21 @@ def test_callables_are_taken_where_they_may_stand(cls, option):
 def test_an_unknown_name_is_refused_and_the_nearest_named(options, part):
     with pytest.raises(InvalidOption, match=part):
         Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:4150", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"address_map": "127.0.0.1:4150"}, "it must be of type dict or callable"),
+        ({"discovery_filter": "east"}, "it must be callable"),
+        ({"tls_v1": "always"}, "it must be of type bool or 'prefer'"),
+        ({"auth_secret": 5}, "it must be of type str or callable"),
+    ],
+)
+def test_a_value_of_another_type_is_answered_with_those_that_are_valid(options, part):
+    with pytest.raises(InvalidOption) as caught:
+        Reader("t", "c", print, nsqd_tcp_addresses="127.0.0.1:4150", **options)
+    assert str(caught.value).endswith(part)
 
 
 def test_reader_and_producer_refuse_each_others_options():
