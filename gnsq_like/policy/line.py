@@ -13,6 +13,8 @@ K = TypeVar("K", bound=Hashable)
 
 #: Seconds for which a connection that has filled its share needs twice as much.
 HUNGER = 1.0
+#: The order of those that wait: of several that left together, the one with the fewest turns is first.
+RANK = ("waiting_since", "turns")
 
 
 class Line(Charge, Generic[K]):
@@ -69,11 +71,6 @@ class Line(Charge, Generic[K]):
             return 1
         wanted = 2 * self.filled if now < self.full_at + HUNGER else 0
         return max(1, min(self.max_rdy, max(wanted, self.in_time + self.level.burst)))
-
-    @property
-    def rank(self) -> tuple[float, int]:
-        """Its place among those that wait; of several that left together, the one with the fewest turns is first."""
-        return self.waiting_since, self.turns
 
     @property
     def is_ready(self) -> bool:

@@ -36,15 +36,16 @@ this process may stand still. Nothing here reads a clock or does I/O.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import nsmallest
+from operator import attrgetter
 from typing import Generic
 
 from gnsq_like.policy.backoff import Mode
 from gnsq_like.policy.charge import FOREVER, KEPT, NEVER, SETTLE, UNLIMITED
-from gnsq_like.policy.line import HUNGER, K, Line
+from gnsq_like.policy.line import HUNGER, RANK, K, Line
 from gnsq_like.policy.rate_limit import RateLimit
 
 #: A turn without a message ends after so many round trips: one, and half of one because it is an estimate ...
@@ -63,14 +64,14 @@ SLICE_LEAST = 0.1
 SILENT_PART = 0.15
 #: Each of them has a turn in so many seconds, if it is busy ones that lack places, or else in these ...
 ROUND, IDLE_ROUND = 0.5, 1.0
-#: ... and there are no more turns a second than this: each costs two RDY commands.
+#: ... and there are about so many turns a second at most: each costs two RDY commands.
 TURNS = 170.0
 #: Turns that end within these seconds end together, where they are much longer: a plan looks at all connections.
 TOGETHER = 0.05
 #: Seconds until a connection is looked at again whose input was not read: the hub reads it in its next turn.
 READ_SOON = 0.001
-#: Seconds between two plans for each connection, ten times as long as it takes: a plan looks at all of them.
-APART = 0.00005
+#: Seconds between two plans for each connection, at least ten times as long as it takes: a plan looks at all of them.
+APART = 0.000025
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,25 +265,24 @@ class Places(Generic[K]):
         """
         self.plan_at, self.lacking, self._contested = FOREVER, False, False
         self._rests_until = now + max(READ_SOON, APART * len(self.lines))
-        goals, tests = dict.fromkeys(self.lines, 0), set[Line[K]]()
-        for line in goals:
-            self._settle(line, now)
+        # The others cost nothing: of many connections, most.
+        charged = [line for line in self.lines if line.share or line.rdy or line.in_flight or line.coming]
+        for line in charged:
+            if line.coming and now >= line.settled_at:
+                self._settle(line, now)
             line.round_trip.forget(now)
+        tests = set[Line[K]]()
         allowed = self._allowed(modes, tests, now) if self.most else []
-        in_time = sum([line.in_time for line in allowed])
-        places = self.most - sum([line.in_flight for line in goals]) + in_time
+        in_time = sum([line.in_time for line in allowed if line.in_flight])
+        places = self.most - sum([line.in_flight for line in charged]) + in_time
         if self.limit is not None:
             places = min(places, int(self.limit.capacity) + in_time)
-            for line in goals:
+            for line in self.lines:
                 line.allowed = min(line.allowed, line.rdy)
         self._places = places
-        if places > 0:
-            goals.update(self._goals(allowed, places, tests, now))
-        return self._grant(goals, now)
+        return self._grant(charged, self._goals(allowed, places, tests, now) if places > 0 else {}, now)
 
     def _settle(self, line: Line[K], now: float) -> None:
-        if not line.coming or now < line.settled_at:
-            return
         if not self._is_written(line.key):  # the socket is full: the time begins when it has left
             line.settled_at = now + self._settling(line, now)
         elif not self._is_read(line.key):
@@ -293,7 +293,7 @@ class Places(Generic[K]):
     def _goals(self, lines: Sequence[Line[K]], places: int, tests: set[Line[K]], now: float) -> dict[Line[K], int]:
         shift = int(now / SLICES + self._phase)
         for line in lines:
-            line.need = 1 if line in tests else min(places, line.needs(now))
+            line.need = 1 if line.silent or line in tests else min(places, line.needs(now))
         if sum([line.need for line in lines]) > places:
             for line in lines:
                 if line.share and not line.silent and line not in tests:
@@ -338,7 +338,8 @@ class Places(Generic[K]):
         if seats or not count:
             a_round = max(ROUND if needed >= places else IDLE_ROUND, count / TURNS)
             hurry = self.limit is not None or any(line.turn_at == NEVER for line in silent)
-            lasts = 0.0 if hurry else seats * a_round / max(1, count) - SETTLE
+            # Its end waits for the next plan, and its place for the one after that.
+            lasts = 0.0 if hurry else seats * a_round / max(1, count) - max(SETTLE, 1.5 * APART * len(self.lines))
             return seats, min(lasts, self.settings.low_rdy_idle_timeout), FOREVER
         # One place, in rounds between which the busy ones have it. One found busy keeps it for a slice.
         found = [line for line in busy if line.share and line.was_silent and now < line.turn_at + slice_]
@@ -371,7 +372,7 @@ class Places(Generic[K]):
         stay = [line for line in holders if ends(line) > now or not self._is_read(line.key)]
         over = [line for line in holders if line not in stay]
         ready = [line for line in lines if line.is_ready and line.waiting_since < before]
-        ready.sort(key=lambda line: line.rank)
+        ready.sort(key=attrgetter(*RANK))
         next_ = in_turn(ready + over, lines, stay, max(0, seats - len(stay)))
         for line in next_:
             if line.share:
@@ -382,22 +383,23 @@ class Places(Generic[K]):
         for line in stay + next_ if self.limit is None else stay:  # with a limit, a turn begins later
             at = ends(line) if line.share and line.turn_at < FOREVER else now + max(lasts, self._moment(line))
             self._wake(max(soonest, at))
-        return {**dict.fromkeys(lines, 0), **dict.fromkeys(stay + next_, 1)}
+        return dict.fromkeys(stay + next_, 1)
 
-    def _grant(self, goals: Mapping[Line[K], int], now: float) -> list[tuple[K, int]]:
+    def _grant(self, charged: Iterable[Line[K]], goals: Mapping[Line[K], int], now: float) -> list[tuple[K, int]]:
         """Lower at once; raise as far as there is room, the lowest and longest waiting first."""
         out: list[tuple[K, int]] = []
-        firm = sum(max(min(goals.get(line, 0), line.share) + line.reserved, line.in_flight) for line in self.lines)
-        excess = firm - self.most
-        for line, goal in goals.items():
+        firm = [max(min(goals.get(line, 0), line.share) + line.reserved, line.in_flight) for line in charged]
+        excess = sum(firm) - self.most
+        for line in charged:
+            goal = goals.get(line, 0)
             share = min(goal, line.share) if excess <= 0 else min(goal, line.share, max(0, line.in_time - excess))
             if share < line.share:
                 line.grant(share, now)
             if line.rdy > line.most:
                 self._note(out, line, now)
         wanting = [line for line, goal in goals.items() if goal > line.share]
-        wanting.sort(key=lambda line: (line.share, line.rank))
-        room = self.most - sum([line.cost for line in self.lines])
+        wanting.sort(key=attrgetter("share", *RANK))
+        room = self.most - sum([line.cost for line in charged])
         for line in wanting if room >= 0 >= excess else ():
             free = max(line.share, line.in_time + line.coming)  # a share up to this costs nothing
             share = min(goals[line], free + room)
@@ -409,7 +411,7 @@ class Places(Generic[K]):
         if self.limit is not None:
             self._within_tokens(self.limit, out, now)
         if self.lacking:
-            self._wake(min((line.settled_at for line in self.lines if line.coming), default=FOREVER))
+            self._wake(min((line.settled_at for line in charged if line.coming), default=FOREVER))
         return out
 
     def _within_tokens(self, limit: RateLimit, out: list[tuple[K, int]], now: float) -> None:
@@ -483,23 +485,18 @@ def in_turn(
 
     :param stay: of ``lines``, those that have places
     """
-    taken = Counter(line.topic for line in stay)
     began: dict[Hashable, float] = {}
     for line in lines:
-        if line.turn_at < FOREVER:
-            began[line.topic] = max(began.get(line.topic, NEVER), line.turn_at)
-    queues: dict[Hashable, deque[Line[K]]] = {}
-    for line in candidates:
-        queues.setdefault(line.topic, deque()).append(line)
-    heap = [(taken[topic], began.get(topic, NEVER), place, topic) for place, topic in enumerate(queues)]
-    heapify(heap)
-    chosen: list[Line[K]] = []
-    while heap and len(chosen) < free:
-        count, _, place, topic = heappop(heap)
-        chosen.append(queues[topic].popleft())
-        if queues[topic]:
-            heappush(heap, (count + 1, FOREVER, place, topic))
-    return chosen
+        if began.get(line.topic, NEVER) < line.turn_at < FOREVER:
+            began[line.topic] = line.turn_at
+    taken = Counter([line.topic for line in stay])
+    queue = []
+    for number, line in enumerate(candidates):
+        topic = line.topic
+        queue.append((taken[topic], began.get(topic, NEVER), number, line))
+        taken[topic] += 1
+        began[topic] = FOREVER
+    return [line for *_, line in nsmallest(free, queue)]
 
 
 def spread(amount: int, lines: Sequence[Line[K]], tests: Collection[Line[K]], shift: int) -> dict[Line[K], int]:
