@@ -414,6 +414,9 @@ class PublishBatch(Publish):
 
     def encode(self) -> bytes:
         """The MPUB of all members that are not done; empty if there are none."""
+        for member in self.members:
+            if member.is_abandoned:
+                member.settle(self.doubt or NotSent("its caller is gone"))
         members = self.members = [member for member in self.members if not member.done]
         if not members:
             self.forget()

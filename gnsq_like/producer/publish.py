@@ -389,11 +389,12 @@ class Copy(Publish):
         return self.group.publish.description
 
     def encode(self) -> bytes:
-        """The command; empty if the group has failed."""
-        failed = self.group.publish.done and self.group.publish.error is not None
-        if failed:
-            self.forget()
-        return b"" if self.done else self.group.encode()
+        """The command; empty if the group has failed, or if none was sent when its caller left."""
+        publish = self.group.publish
+        command = b"" if publish.done and publish.error is not None else self.group.encode()
+        if not command:
+            self.settle(NotSent("its caller is gone"))
+        return b"" if self.done else command
 
     def settle(self, error: Exception | None = None) -> None:
         if not self.done:

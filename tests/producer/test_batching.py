@@ -257,6 +257,22 @@ def test_a_member_nobody_waits_for_is_not_sent_again_after_a_refusal(nsqd):
     producer.close()
 
 
+def test_a_member_nobody_waits_for_is_counted_though_its_batch_is_sent_again_without_it(nsqd):
+    producer = make(nsqd, retry_unknown=True)
+    waiting = start(producer, 3)
+    peer = identified(nsqd)
+    take_batch(peer)
+    waiting[1].kill()
+    peer.close()
+    peer = identified(nsqd)
+    assert take_batch(peer)[1] == [b"0", b"2"]
+    peer.send(OK)
+    gevent.joinall(waiting, timeout=PATIENCE)
+    stats = producer.stats()
+    assert [stats[name] for name in ("confirmed", "unknown", "not_sent")] == [2, 1, 0]
+    producer.close()
+
+
 @simulated()
 def test_members_of_many_timeouts_end_in_time_whatever_their_batches_wait_for(cluster: Cluster) -> None:
     producer = cluster.producer(batching=True, timeout=10)

@@ -9,6 +9,7 @@ import pytest
 
 from gnsq_like import Producer
 from gnsq_like.errors import InvalidOption, NotSent, OutcomeUnknown, PublishRefused
+from tests.simulation import Cluster, simulated
 from tests.support.daemons import wait_for
 from tests.support.hub import counting_rounds
 from tests.support.nsqds import answer_one, failures, good_nsqd, identified, nowhere, run_out_of_time, unanswered
@@ -183,3 +184,24 @@ def test_a_deadline_while_one_answer_is_missing():
             waiting.get(timeout=PATIENCE)
         assert (caught.value.address, caught.value.confirmed) == (one.address, (two.address,))
         producer.close(timeout=0)
+
+
+@simulated(nsqds=2)
+def test_what_a_killed_caller_published_is_counted_though_no_copy_was_sent(cluster: Cluster) -> None:
+    """Its copies wait in full sockets, and are left out when there are new ones."""
+    producer = cluster.producer(replicas=2, timeout=60, max_pending_bytes=10_000_000)
+    producer.publish("t", b"connects")
+    for nsqd in cluster.nsqds:
+        nsqd.process.stand_still(5)
+    filling = [gevent.spawn(producer.publish, "t", b"x" * 1_000_000) for _ in range(3)]
+    gevent.sleep(1)
+    killed = gevent.spawn(producer.publish, "t", b"killed")
+    gevent.sleep(1)
+    gevent.killall([killed, *filling])
+    gevent.sleep(1)
+    for connection in cluster.world.network.open_connections():
+        connection.cut()
+    gevent.sleep(10)
+    producer.close()
+    stats = producer.stats()
+    assert sum(stats[name] for name in ("confirmed", "refused", "unknown", "not_sent")) == 5
