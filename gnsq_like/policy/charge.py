@@ -32,6 +32,9 @@ UNLIMITED = 1 << 62
 SETTLE_ROUND_TRIPS = 2.0
 #: ... but at least these seconds. On loopback, with nsqd on the same cores, 5 ms suffice.
 SETTLE = 0.005
+#: A message that comes within so many seconds after RDY was lowered shows nothing of the round trip, though RDY was
+#: raised again and the earlier one was believed to be over: the network may have become so much slower.
+LATE = 1.0
 #: A round trip that was found longer is kept for so many seconds after the last sign of it. A route that has changed
 #: shows within seconds; shorter ones are believed at once.
 KEPT = 60.0
@@ -132,7 +135,7 @@ class Charge:
 
     def received(self, n: int, now: float, late: float) -> None:
         """``n`` messages arrived in one read; they may have come ``late`` seconds before ``now``."""
-        certain = not self.overdue and (not self.coming or now >= self.settled_at)
+        certain = not self.overdue and now >= self.settled_at and now >= self.lowered_at + LATE
         if self.coming:
             self.coming = max(0, self.coming - n)
         self.in_flight += n

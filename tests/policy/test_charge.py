@@ -67,6 +67,19 @@ def test_while_more_may_be_coming_a_full_connection_shows_nothing():
     assert charge.round_trip.seconds == 0.5
 
 
+def test_a_message_soon_after_rdy_was_lowered_shows_no_shorter_round_trip():
+    charge = held(1, 0)
+    charge.round_trip.is_at_least(0.02, 1.0)
+    charge.sent(0, 10.0, 0.04)
+    charge.coming = 0  # as the plan sets it after the settling time
+    charge.sent(1, 10.045, 0.04)
+    charge.received(1, 10.05, 0.0)
+    assert charge.round_trip.seconds == 0.02, "it may have been sent before the RDY 0"
+    charge.answered(1, 11.045)
+    charge.received(1, 11.05, 0.0)
+    assert round(charge.round_trip.seconds, 6) == 0.005
+
+
 def test_a_longer_round_trip_is_forgotten_when_nothing_agrees_with_it():
     trip = RoundTrip(0.001)
     trip.is_at_least(0.05, 10.0)
