@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -30,7 +31,7 @@ from gnsq_like.addresses import Address
 from gnsq_like.errors import ConnectionFailed, NSQError, is_incurable
 from gnsq_like.policy import delays
 from gnsq_like.runtime.dispatcher import log_soon
-from gnsq_like.runtime.native import draw, monotonic
+from gnsq_like.runtime.native import draw
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.user_code import outcome_of
 
@@ -59,7 +60,7 @@ class Target(NamedTuple):
 
 
 class Round:
-    """A round of discovery: all nsqlookupds are asked. It is reported as they answer; times are the clock's."""
+    """A round of discovery: all nsqlookupds are asked. It is reported as they answer; times are monotonic."""
 
     __slots__ = ("answered", "began", "is_complete")
 
@@ -76,20 +77,13 @@ class Dialler:
 
     :param name: the address as text
     :param spawn: starts a greenlet, as gevent.spawn
-    :param clock: returns the time in seconds
     """
 
-    __slots__ = ("_clock", "_spawn", "count", "greenlet", "name", "not_before", "refused")
+    __slots__ = ("_spawn", "count", "greenlet", "name", "not_before", "refused")
 
-    def __init__(
-        self,
-        name: str,
-        spawn: Callable[..., Any] = gevent.spawn,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
+    def __init__(self, name: str, spawn: Callable[..., Any] = gevent.spawn) -> None:
         self.name = name
         self._spawn = spawn
-        self._clock = clock
         #: The one that tries, or has tried; None before the first.
         self.greenlet: Any = None
         self.clear()
@@ -111,7 +105,7 @@ class Dialler:
     @property
     def next_try(self) -> float | None:
         """When the next try is due; None if one is under way, or none is delayed."""
-        return self.not_before if self.not_before > self._clock() else None
+        return self.not_before if self.not_before > time.monotonic() else None
 
     def dial(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function that tries, in a greenlet of its own. Never switches."""
@@ -139,21 +133,19 @@ class Dialler:
 
     def delay(self, longest: float) -> None:
         """Delay the next try, the longer the more have failed, by at most so many seconds."""
-        self.not_before = self._clock() + delays.redial_delay(max(1, self.count), draw, maximum=longest)
+        self.not_before = time.monotonic() + delays.redial_delay(max(1, self.count), draw, maximum=longest)
 
 
 class Lost(Generic[_A]):
     """Addresses that discovery found and whose connections were lost: each is dialled again when it is found again.
 
     :param margin: seconds after the loss before a round must begin to be believed
-    :param clock: returns the time in seconds
     """
 
-    __slots__ = ("_at", "_clock", "_found_again", "_margin")
+    __slots__ = ("_at", "_found_again", "_margin")
 
-    def __init__(self, margin: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, margin: float) -> None:
         self._margin = margin
-        self._clock = clock
         #: When each was lost; and those that were found again, but may not be connected yet.
         self._at: dict[_A, float] = {}
         self._found_again: set[_A] = set()
@@ -164,16 +156,16 @@ class Lost(Generic[_A]):
 
     def seconds(self, address: _A) -> float:
         """The time since its loss; inf if it is not lost."""
-        return self._clock() - self._at.get(address, -math.inf)
+        return time.monotonic() - self._at.get(address, -math.inf)
 
     def add(self, address: _A) -> None:
         """Its connection has ended."""
-        self._at[address] = self._clock()
+        self._at[address] = time.monotonic()
         self._found_again.discard(address)
 
     def missing(self, address: _A) -> None:
         """It is not connected, and no longer listed."""
-        self._at.setdefault(address, self._clock() - self._margin)
+        self._at.setdefault(address, time.monotonic() - self._margin)
         self._found_again.discard(address)
 
     def discard(self, address: _A) -> None:
@@ -198,15 +190,15 @@ class _Dialled(Dialler):
 
     __slots__ = ("failed_at", "listed_at", "may_pass", "pause", "since")
 
-    def __init__(self, name: str, clock: Callable[[], float]) -> None:
-        super().__init__(name, clock=clock)
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         #: Whether the last failure is curable once there was a connection.
         self.may_pass = False
         #: When the last try failed; and when the last round that began after that, and listed it, was answered.
         self.failed_at = self.listed_at = -math.inf
         #: A reply that ends the wait of its greenlet for the next try or for discovery.
         self.pause: PendingReply | None = None
-        #: While it is connected: the time (by the clock) when it subscribed.
+        #: While it is connected: the monotonic time when it subscribed.
         self.since: float | None = None
 
 
@@ -235,7 +227,6 @@ class Redialer(Generic[_A]):
         on_hopeless: Callable[[NSQError], bool],
         max_redial_delay: float,
         surveyed: bool,
-        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._fixed = dict.fromkeys(fixed)
         self._connect = connect
@@ -244,12 +235,11 @@ class Redialer(Generic[_A]):
         self._on_failure = on_failure
         self._on_hopeless = on_hopeless
         self._max_redial_delay = max_redial_delay
-        self._clock = clock
         #: Whether all nsqds are known: True from the first complete round of discovery on.
         self.surveyed = surveyed
         #: Addresses that discovery found in its last round.
         self._found: frozenset[_A] = frozenset()
-        self._lost: Lost[_A] = Lost(delays.RELIST_AFTER, clock)
+        self._lost: Lost[_A] = Lost(delays.RELIST_AFTER)
         #: Those known, connected or being tried.
         self._table: dict[_A, _Dialled] = {}
         self._has_connected = False
@@ -290,7 +280,7 @@ class Redialer(Generic[_A]):
     def _of(self, address: _A) -> _Dialled:
         dialled = self._table.get(address)
         if dialled is None:
-            dialled = self._table[address] = _Dialled(str(address), self._clock)
+            dialled = self._table[address] = _Dialled(str(address))
         return dialled
 
     def found(self, addresses: Iterable[_A], of: Round) -> float | None:
@@ -312,7 +302,7 @@ class Redialer(Generic[_A]):
             if dialled.since is None and not dialled.is_trying:
                 del self._table[address]
         lost_at = self._lost.found(listed, of.began)
-        now = self._clock()
+        now = time.monotonic()
         for address in in_order:
             dialled = self._of(address)
             if of.began >= dialled.failed_at:
@@ -326,7 +316,7 @@ class Redialer(Generic[_A]):
         """A connection has ended. Never switches."""
         dialled = self._of(address)
         since, dialled.since = dialled.since, None
-        if since is not None and self._clock() - since >= LASTING:
+        if since is not None and time.monotonic() - since >= LASTING:
             dialled.clear()
         else:
             dialled.count += 1
@@ -352,7 +342,7 @@ class Redialer(Generic[_A]):
         ``connect`` calls it before SUB.
         """
         dialled = self._of(address)
-        now = self._clock()
+        now = time.monotonic()
         dialled.not_before = min(dialled.not_before, now)  # it has passed, but a timer may be a little early
         while self._is_wanted(address) and address not in self._fixed and dialled.listed_at < now - ANSWER_LASTS:
             self._ask()
@@ -379,7 +369,7 @@ class Redialer(Generic[_A]):
 
     def _keep_trying(self, address: _A, dialled: _Dialled) -> None:
         while True:
-            self._pause(dialled, dialled.not_before - self._clock())
+            self._pause(dialled, dialled.not_before - time.monotonic())
             if not self.is_still_listed(address):
                 return
             error = dialled.attempt(self._connect, address)
@@ -388,7 +378,7 @@ class Redialer(Generic[_A]):
                 # If it was already lost again, lost() left it to this greenlet.
                 if self._is_connected(address):
                     self._has_connected = True
-                    dialled.since = self._clock()
+                    dialled.since = time.monotonic()
                     self._lost.discard(address)
                     return
                 dialled.delay(self._max_redial_delay)
@@ -409,7 +399,7 @@ class Redialer(Generic[_A]):
 
     def _failed(self, address: _A, dialled: _Dialled, error: NSQError) -> None:
         dialled.may_pass = not is_incurable(error, connected_before=True)
-        dialled.failed_at, dialled.listed_at = self._clock(), -math.inf
+        dialled.failed_at, dialled.listed_at = time.monotonic(), -math.inf
         if dialled.failed(error):
             self._on_failure(str(address), error)
         known = (self._of(each) for each in self.known)

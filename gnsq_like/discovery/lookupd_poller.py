@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -36,7 +37,7 @@ from gnsq_like.http.nsqlookupd import LookupdClient, NsqdNode
 from gnsq_like.options import DiscoveryOptions
 from gnsq_like.policy import delays
 from gnsq_like.runtime.dispatcher import log_soon
-from gnsq_like.runtime.native import draw, monotonic
+from gnsq_like.runtime.native import draw
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.timer import LEAST_TIMEOUT
 from gnsq_like.runtime.user_code import ENDS, outcome_of
@@ -57,8 +58,6 @@ class LookupdPoller:
     :param search: AllNsqds or TopicSearch
     :param on_error: called with (URL or address, error) for each nsqlookupd that failed, and each nsqd with an invalid
         address or on which the ``discovery_filter`` or ``address_map`` failed; for the latter when that begins
-    :param draw: returns a random float in [0, 1)
-    :param clock: returns the time in seconds, as gevent's timers count it
     """
 
     def __init__(
@@ -67,15 +66,11 @@ class LookupdPoller:
         options: DiscoveryOptions,
         search: AllNsqds | TopicSearch,
         on_error: Callable[[str, NSQError], object],
-        *,
-        draw: Callable[[], float] = draw,
-        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._clients = clients
         self._options = options
         self._search = search
         self._on_error = on_error
-        self._clock = clock
         self._greenlet: Any = None
         #: The greenlets that ask in this round.
         self._asked: list[gevent.Greenlet] = []
@@ -85,7 +80,7 @@ class LookupdPoller:
         self._hurried = PendingReply()
         #: nsqds on which one of the user's functions failed when it was last called.
         self._excluded: set[str] = set()
-        #: When the next round is due, by the clock.
+        #: Monotonic time when the next round is due.
         self.next_at = 0.0
         #: The last error of each nsqlookupd that has not answered since, by its URL.
         self.failures: dict[str, NSQError] = {}
@@ -143,14 +138,14 @@ class LookupdPoller:
                 gevent.sleep(delays.ROUND_SPACING)
 
     def _wait(self) -> None:
-        self.next_at = due = self._rounds.next_at(self._clock())
-        if self._hurried.wait(due - self._clock()):
+        self.next_at = due = self._rounds.next_at(time.monotonic())
+        if self._hurried.wait(due - time.monotonic()):
             due = min(due, self._rounds.began + delays.ROUND_SPACING)
-            gevent.sleep(max(LEAST_TIMEOUT, due - self._clock()))
+            gevent.sleep(max(LEAST_TIMEOUT, due - time.monotonic()))
 
     def _round(self) -> None:
         self._hurried = PendingReply()  # this round covers all losses so far
-        this = Round(self._clock())
+        this = Round(time.monotonic())
         self._rounds.began = this.began
         self._asked = asked = [gevent.spawn(self._ask, client, this) for client in self._clients]
         nodes: dict[str, NsqdNode] = {}
@@ -171,7 +166,7 @@ class LookupdPoller:
             self._listed = nodes
             this.is_complete = True
             self._report(nodes, this, all_answered=answered == len(asked))
-        elif self._rounds.are_silent(self._clock()):
+        elif self._rounds.are_silent(time.monotonic()):
             self._report(self._listed, this)
 
     def _report(self, nodes: dict[str, NsqdNode], this: Round, *, all_answered: bool = False) -> None:
@@ -257,7 +252,7 @@ class AllNsqds:
         nothing, and at the end of a round with any answer, which is complete then.
 
         :param all_answered: whether every nsqlookupd has answered
-        :returns: when the last of the nsqds was lost (by the clock) that are missing now, or None
+        :returns: when the last of the nsqds was lost (monotonic time) that are missing now, or None
         """
         return self._on_found(list(nodes), this)
 
@@ -300,7 +295,7 @@ class TopicSearch:
             for topic in self._topics:
                 producers = client.lookup(topic, missing_ok=True).producers
                 found += [replace(node, topics=(topic,)) for node in producers]
-        this.answered = min(this.answered, monotonic())  # nsqds are asked after that
+        this.answered = min(this.answered, time.monotonic())  # nsqds are asked after that
         asked = [gevent.spawn(self._without_deleted, node) for node in found]
         try:
             return [greenlet.get() for greenlet in gevent.iwait(asked)]

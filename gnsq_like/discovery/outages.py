@@ -7,12 +7,12 @@ lines name the time of the next try; if that is not known yet, :meth:`Outages.lo
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from gnsq_like.errors import NSQError, is_incurable
 from gnsq_like.runtime.dispatcher import log_soon
-from gnsq_like.runtime.native import monotonic
 
 if TYPE_CHECKING:
     from gnsq_like.discovery.dialler import Dialler
@@ -53,7 +53,7 @@ class Outages:
 
     def failed(self, where: str, error: NSQError) -> None:
         """A connection to this address or URL was lost, or a try has failed."""
-        outage = self._outages.setdefault(where, _Outage(monotonic(), error))
+        outage = self._outages.setdefault(where, _Outage(time.monotonic(), error))
         outage.error = error
         outage.count += 1
         if outage.said_at is None and self._next_try(where) is not None:
@@ -64,7 +64,7 @@ class Outages:
         outage = self._outages.pop(where, None)
         if outage is None:
             return
-        seconds = monotonic() - outage.began
+        seconds = time.monotonic() - outage.began
         if outage.said_at is None:
             log_soon(logger.warning, "%s: %s; reached again after %.1f s", self._name, outage.error, seconds)
         else:
@@ -80,7 +80,7 @@ class Outages:
             wanted.update(self.poller.failures)
             for url in self.poller.answering:
                 self.answered(url)
-        now = monotonic()
+        now = time.monotonic()
         for where, outage in list(self._outages.items()):
             if outage.said_at is None:
                 self._say(where, outage, "")
@@ -92,14 +92,14 @@ class Outages:
                 self._say(where, outage, f"; failures since the last line: {outage.count}")
 
     def _next_try(self, where: str) -> float | None:
-        """The clock's time of the next try; None if it is under way or unknown."""
+        """The monotonic time of the next try; None if it is under way or unknown."""
         if self.poller is not None and where in self.poller.failures:
             return self.poller.next_at
         times = [each.next_try for each in self._diallers() if each.name == where]
         return min((at for at in times if at is not None), default=None)
 
     def _say(self, where: str, outage: _Outage, count: str) -> None:
-        now = monotonic()
+        now = time.monotonic()
         due = self._next_try(where)
         after = "" if due is None else f"; the next try is in {max(0.0, due - now):.1f} s"
         log_soon(logger.warning, "%s: %s%s%s", self._name, outage.error, count, after)

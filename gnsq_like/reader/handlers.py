@@ -31,7 +31,6 @@ from gnsq_like.reader.message import Message, Outcome, make_decoder
 from gnsq_like.reader.setup import Setup
 from gnsq_like.runtime.control_loop import ControlLoop
 from gnsq_like.runtime.dispatcher import log_soon
-from gnsq_like.runtime.native import wall_clock
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.runtime.thread_pool import ThreadPool
 from gnsq_like.runtime.user_code import ENDS, FailureLog, in_one_line, outcome_of, undone
@@ -60,17 +59,15 @@ class Limits:
 
     :param threads: where ``on_giving_up`` and ``on_expired`` are called, as the handler is, if it is not called in
         greenlets
-    :param clock: returns seconds since the epoch, as messages' timestamps are
     """
 
-    def __init__(self, setup: Setup, threads: ThreadPool | None, clock: Callable[[], float]) -> None:
+    def __init__(self, setup: Setup, threads: ThreadPool | None) -> None:
         self._setup, options = setup, setup.options
         self._max_attempts: float = options.max_attempts or math.inf
         self._max_age = options.max_age
         #: Deliveries above which :meth:`refuses` must be asked, as it must be for each overdue message.
         self.asked_above: float = self._max_attempts if self._max_age is None else -1
         self._threads = threads
-        self._clock = clock
         self._failures = FailureLog(logger, every=options.log_tracebacks)
         #: How many deliveries of a message were no attempts; the oldest first.
         self._spared: dict[tuple[str, str, str], int] = {}
@@ -131,10 +128,10 @@ class Limits:
 
     def _has_expired(self, message: Message) -> bool:
         """Whether the message is too old to be handled; it is finished then. May switch."""
-        if self._max_age is None or self._clock() - message.timestamp <= self._max_age:
+        if self._max_age is None or time.time() - message.timestamp <= self._max_age:
             return False
         if self._finish_unhandled(message, "on_expired", self._setup.on_expired, Outcome.EXPIRED):
-            age = self._clock() - message.timestamp
+            age = time.time() - message.timestamp
             text = "message %s of %s has expired: it is %.0f s old"
             logger.info(text, message.id, self._setup.name, age, extra=message.log_fields)
         return True
@@ -259,23 +256,16 @@ class Handlers:
 
     :param is_starved: whether nsqd sends nothing more until messages are answered
     :param loop: the Reader's control loop
-    :param clock: returns seconds since the epoch, as messages' timestamps are
     """
 
-    def __init__(
-        self,
-        setup: Setup,
-        is_starved: Callable[[], bool],
-        loop: ControlLoop,
-        clock: Callable[[], float] = wall_clock,
-    ) -> None:
+    def __init__(self, setup: Setup, is_starved: Callable[[], bool], loop: ControlLoop) -> None:
         handler, options, concurrency = setup.handler, setup.options, setup.concurrency
         self._name = setup.name
         self._failures = FailureLog(logger, every=options.log_tracebacks)
         #: See ``Message.data``.
         self.decode = make_decoder(options.decoder)
         self._threads = ThreadPool(concurrency) if options.spawn == "thread" else None
-        self._limits = Limits(setup, self._threads, clock)
+        self._limits = Limits(setup, self._threads)
         #: See ``Source.give_up``.
         self.give_up = self._limits.failed
         #: Whether the Reader is stopping.

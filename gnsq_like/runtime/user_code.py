@@ -21,6 +21,7 @@ import functools
 import inspect
 import logging
 import sys
+import time
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
@@ -29,7 +30,6 @@ from typing import Any
 from gevent import GreenletExit
 
 from gnsq_like.errors import InvalidOption
-from gnsq_like.runtime.native import monotonic
 
 logger = logging.getLogger(__name__)
 
@@ -145,13 +145,11 @@ class FailureLog:
     """Logs what the user's code raises. From any thread.
 
     :param every: whether each failure is an ERROR with its traceback
-    :param clock: returns the time in seconds
     """
 
-    def __init__(self, logger: logging.Logger, *, every: bool = False, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, logger: logging.Logger, *, every: bool = False) -> None:
         self._logger = logger
         self._every = every
-        self._clock = clock
         #: Of each kind: when it was last logged with its traceback, and how many there were since.
         self._kinds: dict[tuple[type, str], tuple[float, int]] = {}
 
@@ -161,7 +159,7 @@ class FailureLog:
         :param extra: further fields of the record
         """
         kind = (type(exc), place_of(exc))
-        now = self._clock()
+        now = time.monotonic()
         since, count = self._kinds.pop(kind, (now, 0))
         if count == 0 or now - since >= MINUTE or self._every:
             since, count = now, 0

@@ -9,6 +9,7 @@ import gevent
 import pytest
 
 from gnsq_like.addresses import Address, parse_address
+from gnsq_like.discovery import dialler
 from gnsq_like.discovery.dialler import ANSWER_LASTS, LASTING, Redialer, Round
 from gnsq_like.errors import ConnectionFailed, NegotiationFailed, NSQError, TLSError
 from gnsq_like.policy.delays import RELIST_AFTER, SEARCH_CLOSE
@@ -23,11 +24,28 @@ ADDRESS = parse_address("127.0.0.1:4150")
 LONGEST = 0.01
 
 
+class Clock:
+    """The time of the module, which tests move."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+CLOCK = Clock()
+
+
+@pytest.fixture(autouse=True)
+def moved_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    CLOCK.now = Clock.now
+    monkeypatch.setattr(dialler, "time", CLOCK)
+
+
 class Scene:
     """A Redialer that knows one address, and whether that is connected."""
 
     def __init__(self, *fixed: Address, longest: float = LONGEST) -> None:
-        self.now = 1000.0
         self.connected: set[Address] = set()
         self.tries = 0
         #: How often discovery was asked, and the addresses that it lists then; None if it does not answer.
@@ -51,12 +69,19 @@ class Scene:
             on_hopeless=self.give_up,
             max_redial_delay=longest,
             surveyed=True,
-            clock=lambda: self.now,
         )
 
     @property
+    def now(self) -> float:
+        return CLOCK.now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        CLOCK.now = now
+
+    @property
     def trying_now(self) -> bool:
-        return any(dialler.is_trying for dialler in self.redialer.diallers)
+        return any(each.is_trying for each in self.redialer.diallers)
 
     def connect(self, address: Address) -> None:
         self.tries += 1

@@ -15,6 +15,7 @@ from gevent.event import Event
 
 from gnsq_like import Message, NsqdNode, Reader
 from gnsq_like.addresses import Address, parse_address
+from gnsq_like.discovery import lookupd_poller
 from gnsq_like.discovery.dialler import Lost, Round, Target
 from gnsq_like.discovery.lookupd_poller import AllNsqds, LookupdPoller, TopicSearch, make_clients
 from gnsq_like.errors import HTTPError, HTTPRequestFailed, NSQError
@@ -216,19 +217,19 @@ def test_an_nsqd_no_longer_listed_is_kept_while_it_lives_and_not_dialled_again(l
         assert not reader.stats()["connections"]
 
 
-def test_the_jitter_is_drawn_anew_for_each_round(lookupd):
+def test_the_jitter_is_drawn_anew_for_each_round(lookupd, monkeypatch):
     drawn: list[float] = []
 
     def draw() -> float:
         drawn.append(0.0)
         return 0.0
 
+    monkeypatch.setattr(lookupd_poller, "draw", draw)
     poller = LookupdPoller(
         [LookupdClient(lookupd.address)],
         DiscoveryOptions(lookupd_poll_interval=0.05, lookupd_poll_jitter=1.0),
         AllNsqds(lambda *_: None),
         on_error=lambda *_: None,
-        draw=draw,
     )
     poller.start()
     wait_for(lambda: len(lookupd.asked) >= 5)
@@ -275,7 +276,7 @@ class Searched:
     ) -> None:
         self.rounds: list[float] = []
         self.dialled: list[float] = []
-        lost_ones: Lost[Address] = Lost(RELIST_AFTER, lambda: cluster.now)
+        lost_ones: Lost[Address] = Lost(RELIST_AFTER)
         first = parse_address("10.0.0.1:1")
         greenlets: set[Any] = set()
 
@@ -304,8 +305,6 @@ class Searched:
             DiscoveryOptions(lookupd_poll_interval=60.0, lookupd_poll_jitter=0.0),
             AllNsqds(found),
             on_error=lambda *_: None,
-            draw=lambda: 0.5,
-            clock=lambda: cluster.now,
         )
 
         poller.start()

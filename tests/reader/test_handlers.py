@@ -450,14 +450,15 @@ def test_a_message_that_is_young_enough_is_handled(form):
     assert reader.stats()["expired"] == 0
 
 
-def test_a_message_may_become_too_old_while_it_waits_for_its_batch():
+def test_a_message_may_become_too_old_while_it_waits_for_its_batch(monkeypatch: pytest.MonkeyPatch):
     """The age counts when the handler would begin. The clock is moved by what is handled first."""
     handled: list[str] = []
     now = 1_500_000_000.0
     source = Source()
     batch = Batch(lambda messages: handled.extend(message.id for message in messages), size=2)
     reader = Reader("t", "c", batch, nsqd_tcp_addresses="127.0.0.1:1", max_age=10.0)
-    handlers = Handlers(reader._setup, lambda: False, ControlLoop("t/c", lambda: None), clock=lambda: now)
+    monkeypatch.setattr(time, "time", lambda: now)
+    handlers = Handlers(reader._setup, lambda: False, ControlLoop("t/c", lambda: None))
     handlers.put([make_message(message_id=b"a" * 16, source=source, received_at=time.monotonic())])
     wait_for(lambda: handlers.waiting == 1 and not handlers._workers.waiting)
     now += 60.0

@@ -7,6 +7,7 @@ import functools
 import gc
 import logging
 import re
+import time
 import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -217,13 +218,6 @@ def test_an_exception_that_was_never_raised_has_no_place() -> None:
     assert in_one_line(ValueError("x")) == "ValueError: x"
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def levels(caplog: pytest.LogCaptureFixture) -> list[tuple[str, bool]]:
     """Of the records since the last call: the level, and whether there is a traceback."""
     found = [(record.levelname, bool(record.exc_info)) for record in caplog.records]
@@ -235,12 +229,13 @@ FULL, LINE = ("ERROR", True), ("WARNING", False)
 
 
 def test_the_first_failure_of_a_kind_in_a_minute_has_its_traceback_others_a_number(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
-    failures = FailureLog(logger, clock=clock)
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    failures = FailureLog(logger)
     for seconds in (0.0, 1.0, MINUTE - 0.1):
-        clock.now = 1000.0 + seconds
+        now = 1000.0 + seconds
         failures.log("it failed", caught(ValueError("x")), {"topic": "t"})
     texts = [record.getMessage() for record in caplog.records]
     assert re.fullmatch(r"it failed: ValueError: x \(.*\)", texts[0])
@@ -251,7 +246,7 @@ def test_the_first_failure_of_a_kind_in_a_minute_has_its_traceback_others_a_numb
     assert {vars(each)["topic"] for each in caplog.records} == {"t"}
     assert {each.pathname for each in caplog.records} == {HERE}
     assert levels(caplog) == [FULL, LINE, LINE]
-    clock.now = 1000.0 + MINUTE
+    now = 1000.0 + MINUTE
     for _ in range(2):
         failures.log("it failed", caught(ValueError("x")))
     assert levels(caplog) == [FULL, LINE]
