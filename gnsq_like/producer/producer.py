@@ -34,6 +34,7 @@ import gevent
 from gevent import Greenlet, getcurrent, monkey
 from gevent._hub_local import get_hub_if_exists
 from gevent.event import AsyncResult
+from gevent.hub import Hub
 
 from gnsq_like.addresses import check_base_urls, parse_addresses
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, UsageError, check_seconds, reason_of
@@ -46,10 +47,10 @@ from gnsq_like.runtime.dispatcher import HookRunner
 from gnsq_like.runtime.hub_calls import (
     CrossThreadWait,
     HubHandle,
+    InnerGreenlet,
     call_here,
     handle_here,
     is_main_thread,
-    may_wait_here,
 )
 from gnsq_like.runtime.pending_reply import PendingReply
 from gnsq_like.wire.negotiated import Authorized
@@ -176,6 +177,21 @@ def _check_asyncio(there: HubHandle) -> None:
             False,
             "apublish() needs the connections in another thread, because the event loop keeps this one",
         )
+
+
+def may_wait_here() -> bool:
+    """Whether the current greenlet is neither a hub nor an InnerGreenlet. Never switches.
+
+    Python calls a signal handler in whatever greenlet is running, also in these. A handler that waited in the hub
+    would keep the answer it waits for from being read.
+
+    :raises NotRunning: while the interpreter is finalized, for instance in a ``__del__``
+    """
+    try:
+        current = getcurrent()
+    except RuntimeError as exc:
+        raise NotRunning("the interpreter is exiting") from exc
+    return not isinstance(current, (Hub, InnerGreenlet))
 
 
 class Producer(Generic[Body]):

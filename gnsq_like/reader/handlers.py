@@ -359,7 +359,7 @@ class Handlers:
         """Set how many handlers may run at once. Never switches."""
         self._workers.set_concurrency(concurrency)
         if self._threads is not None:
-            self._threads.width = concurrency
+            self._threads.set_width(concurrency)
 
     def kill(self) -> None:
         """Kill running handlers with GreenletExit; threads cannot be killed. May switch."""

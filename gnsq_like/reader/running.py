@@ -373,13 +373,6 @@ class Running:
             self.flow.steered()
             self.handlers.set_concurrency(self._setup.concurrency)
 
-    def hasten_backoff(self, seconds: float) -> None:
-        """For the test kit: backoff ends so much sooner. From any thread; never switches."""
-        if self.hub_handle.here:
-            self.flow.hasten_backoff(seconds)
-        else:
-            self.hub_handle.call(self.hasten_backoff, seconds)
-
     def stop_soon(self, timeout: float) -> None:
         """Begin to stop. From any thread; never switches.
 

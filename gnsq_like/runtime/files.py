@@ -79,14 +79,14 @@ def write_file(
         os.close(descriptor)
 
 
-def create_file(path: str | os.PathLike[str], data: bytes | memoryview, *, mode: int = 0o666) -> bool:
+def create_file(path: str | os.PathLike[str], data: bytes | memoryview) -> bool:
     """Create a file with this content, unless the name is taken. Of several concurrent calls, exactly one succeeds.
 
     :return: whether the file was created; if not, the existing one is unchanged
     :raises OSError: if it cannot be written; nothing remains, or the whole file if only the last sync failed
     """
     temporary = temporary_beside(path)
-    write_file(temporary, data, mode=mode)
+    write_file(temporary, data)
     try:
         os.link(temporary, path)
         created = True

@@ -20,7 +20,7 @@ from typing import Any
 import gevent
 from gevent import Greenlet, get_hub, monkey
 from gevent._hub_local import get_hub_if_exists
-from gevent.hub import MAIN_THREAD_IDENT, Hub
+from gevent.hub import MAIN_THREAD_IDENT
 
 from gnsq_like.errors import NotRunning, NSQError, reason_of
 from gnsq_like.runtime import native, owner
@@ -71,21 +71,6 @@ def is_main_thread() -> bool:
 
 class InnerGreenlet(Greenlet):
     """A greenlet that others rely on, and that runs no code of the user but hooks that must not switch."""
-
-
-def may_wait_here() -> bool:
-    """Whether the current greenlet is neither a hub nor an InnerGreenlet. Never switches.
-
-    Python calls a signal handler in whatever greenlet is running, also in these. A handler that waited in the hub
-    would keep the answer it waits for from being read.
-
-    :raises NotRunning: while the interpreter is finalized, for instance in a ``__del__``
-    """
-    try:
-        current = gevent.getcurrent()
-    except RuntimeError as exc:
-        raise NotRunning("the interpreter is exiting") from exc
-    return not isinstance(current, (Hub, InnerGreenlet))
 
 
 class HubHandle:

@@ -78,13 +78,8 @@ class ThreadPool:
         self._lives: WeakSet[Any] = WeakSet()
         owner.register(self, lambda self, _: owner.leave_threads(self._pool))
 
-    @property
-    def width(self) -> int:
-        """The maximum number of threads; may be changed at any time. A lower one takes effect as calls end."""
-        return int(self._pool.maxsize)
-
-    @width.setter
-    def width(self, width: int) -> None:
+    def set_width(self, width: int) -> None:
+        """Change the maximum number of threads, at any time. A lower one takes effect as calls end."""
         width = min(width, _MOST_THREADS)
         if width != self._pool.maxsize:
             self._pool.maxsize = width

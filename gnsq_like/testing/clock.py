@@ -58,7 +58,7 @@ class Clock:
             listener()
         for reader in readers:
             if (running := running_of(reader)) is not None:
-                running.hasten_backoff(seconds)
+                running.hub_handle.call(running.flow.hasten_backoff, seconds)
 
     def link(self, listener: Callable[[], object]) -> None:
         """Call ``listener`` after each move."""

@@ -7,11 +7,13 @@ from typing import Any
 
 import gevent
 import pytest
+from gevent.event import AsyncResult
 from gevent.threadpool import ThreadPool
 
 from gnsq_like import Producer
 from gnsq_like.errors import NotSent, OutcomeUnknown, PublishRefused
-from gnsq_like.producer.producer import PublishResult
+from gnsq_like.producer.producer import PublishResult, may_wait_here
+from gnsq_like.runtime.hub_calls import InnerGreenlet
 from tests.support.daemons import wait_for
 from tests.support.nsqds import answer_one, good_nsqd, identified, nowhere, run_out_of_time
 from tests.support.peer import OK, PATIENCE, Peer, ScriptedNsqd
@@ -219,3 +221,12 @@ def test_it_drains_what_is_pending_for_so_long_and_no_longer(make: Make, nsqd: S
     answer_one(peer, b"x")
     assert draining.get(timeout=PATIENCE) is True
     waiting.get(timeout=PATIENCE)
+
+
+def test_waiting_is_for_other_greenlets() -> None:
+    assert may_wait_here()
+    assert gevent.spawn(may_wait_here).get() is True
+    assert InnerGreenlet.spawn(may_wait_here).get() is False
+    in_the_hub: AsyncResult[bool] = AsyncResult()
+    gevent.get_hub().loop.run_callback(lambda: in_the_hub.set(may_wait_here()))
+    assert in_the_hub.get() is False

@@ -9,16 +9,13 @@ from typing import Any
 
 import gevent
 import pytest
-from gevent.event import AsyncResult
 
 from gnsq_like.errors import NO_DESCRIPTORS, NSQError
 from gnsq_like.runtime.hub_calls import (
     HubHandle,
-    InnerGreenlet,
     call_here,
     handle_here,
     handle_if_hub,
-    may_wait_here,
     own_hub,
 )
 from gnsq_like.runtime.hub_thread import HubThread
@@ -290,12 +287,3 @@ def test_it_takes_no_descriptors_itself() -> None:
         make_hubs([])
     # Other tests' threads may have some open for a moment.
     wait_for(lambda: len(os.listdir("/proc/self/fd")) <= len(before))
-
-
-def test_waiting_is_for_other_greenlets() -> None:
-    assert may_wait_here()
-    assert gevent.spawn(may_wait_here).get() is True
-    assert InnerGreenlet.spawn(may_wait_here).get() is False
-    in_the_hub: AsyncResult[bool] = AsyncResult()
-    gevent.get_hub().loop.run_callback(lambda: in_the_hub.set(may_wait_here()))
-    assert in_the_hub.get() is False

@@ -60,13 +60,12 @@ def test_no_more_calls_run_at_once_than_it_is_wide(calls):
 
     waiting = [gevent.spawn(calls.call, stay, number) for number in range(6)]
     wait_for(lambda: len(inside) == 2)
-    calls.width = 3
-    assert calls.width == 3
+    calls.set_width(3)
     wait_for(lambda: len(inside) == 3)
     gate.set()
     gevent.joinall(waiting, timeout=60, raise_error=True)
     assert max(most) == 3
-    calls.width = 2
+    calls.set_width(2)
 
 
 def test_other_greenlets_run_while_a_thread_works(calls):
