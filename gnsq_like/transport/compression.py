@@ -18,7 +18,6 @@ whole chunks and verifies their checksums. The format is google/snappy's framing
 from __future__ import annotations
 
 import zlib
-from typing import NoReturn, Protocol
 
 import snappy
 
@@ -37,30 +36,45 @@ _FIRST_SKIPPABLE = 0x80
 _STREAM_NAME = b"sNaPpY"
 
 
-class Codec(Protocol):
-    """The interface of both codecs."""
+class Codec:
+    """What both codecs have."""
 
-    #: Whether ``decompress()`` may return more without more input.
-    pending: bool
-    #: Whether the peer has ended its stream.
-    ended: bool
+    def __init__(self) -> None:
+        #: Whether ``decompress()`` may return more without more input.
+        self.pending = False
+        #: Whether the peer has ended its stream.
+        self.ended = False
+        self._error: ProtocolError | None = None
 
     def compress(self, data: bytes | memoryview) -> bytes:
         """Compress ``data``; the peer can decode all of it at once."""
+        raise NotImplementedError
 
     def decompress(self, data: bytes = b"", max_bytes: int = PIECE_BYTES) -> bytes:
         """Take ``data``, and return decompressed data of everything taken so far.
 
-        :param max_bytes: at most this much is returned
+        :param max_bytes: at most this much is returned, or one chunk of snappy's (64 KiB) if that is more
         :returns: b"" if more input is needed; while ``pending``, call again first
-        :raises ProtocolError: for invalid input
+        :raises ProtocolError: for invalid input, and after it
         """
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._take(data, max_bytes)
+        except ProtocolError as exc:
+            self._error = exc
+            self.pending = False
+            raise
+
+    def _take(self, data: bytes, max_bytes: int) -> bytes:
+        raise NotImplementedError
 
 
-class Snappy:
-    """Snappy's framing format."""
+class Snappy(Codec):
+    """Snappy's framing format, which has no end."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._packer = snappy.StreamCompressor()
         self._unpacker = snappy.StreamDecompressor()
         #: Input not decompressed yet, and the position up to which it is parsed.
@@ -69,27 +83,15 @@ class Snappy:
         #: Bytes left of a chunk that is skipped.
         self._to_skip = 0
         self._identified = False
-        self._error: ProtocolError | None = None
-        self.pending = False
-        self.ended = False  # the format has no end
 
     def compress(self, data: bytes | memoryview) -> bytes:
         """``data`` as chunks of at most 64 KiB."""
         return bytes(self._packer.compress(bytes(data)))
 
-    def decompress(self, data: bytes = b"", max_bytes: int = PIECE_BYTES) -> bytes:
-        """As :meth:`Codec.decompress`; a chunk (64 KiB) is returned whole even if ``max_bytes`` is lower."""
-        if self._error is not None:
-            raise self._error
+    def _take(self, data: bytes, max_bytes: int) -> bytes:
         self._input = self._input[self._position :] + data
         self._position = 0
-        try:
-            return self._unpack(self._cut(max_bytes))
-        except ProtocolError as exc:
-            self._error = exc
-            self._input = b""
-            self.pending = False
-            raise
+        return self._unpack(self._cut(max_bytes))
 
     def _cut(self, max_bytes: int) -> bytes:
         """The complete chunks, without skipped ones, that decompress to at most ``max_bytes``."""
@@ -166,45 +168,31 @@ def _unpacked_size(data: bytes, start: int, stop: int) -> int:
     raise ProtocolError(f"snappy chunk decompresses to more than {_MAX_CHUNK_BYTES} bytes")
 
 
-class Deflate:
+class Deflate(Codec):
     """Raw deflate; every ``compress`` ends with a sync flush.
 
     :param level: 1 (fast) to 9 (small)
     """
 
     def __init__(self, level: int = 6) -> None:
+        super().__init__()
         self._packer = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
         self._unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
-        self._error: ProtocolError | None = None
-        self.pending = False
-        self.ended = False
 
     def compress(self, data: bytes | memoryview) -> bytes:
         """``data`` deflated, up to a sync flush."""
         return self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
 
-    def decompress(self, data: bytes = b"", max_bytes: int = PIECE_BYTES) -> bytes:
-        """As :meth:`Codec.decompress`."""
-        if self._error is not None:
-            raise self._error
-        if self.ended:
-            if data:
-                self._fail("data after the end of a deflate stream")
-            return b""
+    def _take(self, data: bytes, max_bytes: int) -> bytes:
         unpacker = self._unpacker
         left = unpacker.unconsumed_tail
         try:
             piece = unpacker.decompress(left + data if left else data, max_bytes)
         except zlib.error as exc:
-            self._fail(f"invalid deflate data: {exc}", exc)
+            raise ProtocolError(f"invalid deflate data: {exc}") from exc
         self.ended = unpacker.eof
         if unpacker.unused_data:
-            self._fail("data after the end of a deflate stream")
+            raise ProtocolError("data after the end of a deflate stream")
         # When a piece is full, zlib may hold the rest of a match internally.
         self.pending = not self.ended and (bool(unpacker.unconsumed_tail) or len(piece) == max_bytes)
         return piece
-
-    def _fail(self, what: str, cause: Exception | None = None) -> NoReturn:
-        self.pending = False
-        self._error = ProtocolError(what)
-        raise self._error from cause
