@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from gnsq_like.errors import InvalidAddress
+from gnsq_like.errors import InvalidAddress, InvalidOption
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 #: Characters that would end a URL early, or that other parsers read differently.
@@ -83,6 +83,17 @@ def parse_addresses(addresses: str | Iterable[str]) -> tuple[Address, ...]:
     if len(given) == 2 and isinstance(given[1], int):
         raise InvalidAddress(addresses, "a host and its port are one string", f'"{given[0]}:{given[1]}"')
     return tuple(dict.fromkeys(map(parse_address, given)))
+
+
+def parse_nsqds(nsqds: str | Iterable[str], lookupds: str | Iterable[str]) -> tuple[tuple[Address, ...], list[str]]:
+    """The nsqds of a Reader or Producer, and the nsqlookupds that it asks for others; both checked.
+
+    :raises InvalidAddress, InvalidOption: if one is malformed, or there are none
+    """
+    found = parse_addresses(nsqds), check_base_urls(lookupds)
+    if not any(found):
+        raise InvalidOption("nsqd_tcp_addresses", (), "set nsqd_tcp_addresses, lookupd_http_addresses, or both")
+    return found
 
 
 def one_or_several(given: str | Iterable[str]) -> list[str]:

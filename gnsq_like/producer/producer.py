@@ -36,7 +36,7 @@ from gevent._hub_local import get_hub_if_exists
 from gevent.event import AsyncResult
 from gevent.hub import Hub
 
-from gnsq_like.addresses import check_base_urls, parse_addresses
+from gnsq_like.addresses import parse_nsqds
 from gnsq_like.errors import InvalidOption, NotRunning, NotSent, NSQError, UsageError, check_seconds, reason_of
 from gnsq_like.options import ProducerOptions, ProducerOptionsDict, make_options
 from gnsq_like.options.keywords import UnencodedProducerOptionsDict
@@ -272,10 +272,7 @@ class Producer(Generic[Body]):
         self.options: ProducerOptions = make_options(
             ProducerOptions, options, ("nsqd_tcp_addresses", *_Arguments.__annotations__)
         )
-        self._addresses = parse_addresses(nsqd_tcp_addresses)
-        self._lookupds = check_base_urls(lookupd_http_addresses)
-        if not self._addresses and not self._lookupds:
-            raise InvalidOption("nsqd_tcp_addresses", (), "set nsqd_tcp_addresses, lookupd_http_addresses, or both")
+        self._addresses, self._lookupds = parse_nsqds(nsqd_tcp_addresses, lookupd_http_addresses)
         if self.options.replicas > len(self._addresses) and not self._lookupds:
             raise InvalidOption(
                 "replicas", self.options.replicas, f"it is above the number of nsqds, {len(self._addresses)}"

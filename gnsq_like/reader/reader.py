@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 import gevent
 
-from gnsq_like.addresses import check_base_urls, parse_addresses
+from gnsq_like.addresses import parse_nsqds
 from gnsq_like.errors import InvalidOption, NotRunning, NSQError, check_seconds, reason_of
 from gnsq_like.options import ReaderOptions, ReaderOptionsDict, make_options
 from gnsq_like.reader.message import Message, make_decoder
@@ -112,10 +112,7 @@ class Reader:
         self.channel: str = channel
         check_handler(handler)
         make_decoder(self.options.decoder)  # checks it
-        nsqds = parse_addresses(nsqd_tcp_addresses)
-        lookupds = check_base_urls(lookupd_http_addresses)
-        if not nsqds and not lookupds:
-            raise InvalidOption("nsqd_tcp_addresses", (), "set nsqd_tcp_addresses, lookupd_http_addresses, or both")
+        nsqds, lookupds = parse_nsqds(nsqd_tcp_addresses, lookupd_http_addresses)
         if topics.pattern is not None and nsqds:
             raise InvalidOption("nsqd_tcp_addresses", nsqds, "a pattern of topics needs lookupd_http_addresses")
         hooks = HookRunner(

@@ -44,7 +44,6 @@ from gnsq_like.runtime.pending_reply import PendingReply
 
 if TYPE_CHECKING:
     from gnsq_like.discovery.lookupd_poller import LookupdPoller
-    from gnsq_like.http.nsqlookupd import LookupdClient
 
 logger = logging.getLogger(__name__)
 
@@ -63,15 +62,14 @@ _UNKNOWN = "ID not in flight"
 class Subscriptions:
     """The connections of a started Reader: made, renewed and ended. Next: :meth:`start`.
 
-    :param clients: of the nsqlookupds
     :param give_up: called with the error when every known nsqd refuses in a way that a retry cannot cure
+    :raises NSQError, OSError: if no file descriptors are free to load the HTTP client
     """
 
     def __init__(
         self,
         setup: Setup,
         counts: ReaderCounts,
-        clients: list[LookupdClient],
         flow: FlowControl,
         handlers: Handlers,
         give_up: Callable[[NSQError], object],
@@ -86,9 +84,11 @@ class Subscriptions:
         self._were_connected: set[Target] = set()
         #: Whether the Reader stops, which alone ends connections then; none is made any more.
         self.is_stopping = False
-        self._poller = self._make_poller(clients) if clients else None
+        self._poller: LookupdPoller | None = None
         #: Only without fixed nsqds, where SUB creates the topics.
-        self._missing = MissingTopics(setup, clients) if clients and not setup.nsqds else None
+        self._missing: MissingTopics | None = None
+        if setup.lookupds:
+            self._make_poller()
         self._redialer: Redialer[Target] = Redialer(
             [Target(address, topic) for address in setup.nsqds for topic in setup.topics.names],
             connect=self._connect,
@@ -102,11 +102,14 @@ class Subscriptions:
         self._outages = Outages(setup.name, lambda: self._redialer.diallers)
         self._outages.poller = self._poller
 
-    def _make_poller(self, clients: list[LookupdClient]) -> LookupdPoller:
+    def _make_poller(self) -> None:
         # Imported at first use: an application may have to patch before the HTTP client is loaded.
-        from gnsq_like.discovery.lookupd_poller import LookupdPoller, TopicSearch
+        from gnsq_like.discovery.lookupd_poller import LookupdPoller, TopicSearch, make_clients
 
         topics, options = self._setup.topics, self._setup.options
+        clients = make_clients(self._setup.lookupds, options)
+        if not self._setup.nsqds:
+            self._missing = MissingTopics(self._setup, clients)
         search = TopicSearch(
             topics.pattern or topics.names,
             options,
@@ -115,7 +118,7 @@ class Subscriptions:
             connected=lambda: list(self.table),
             is_doubtful=lambda target: self._redialer.is_doubtful(target),
         )
-        return LookupdPoller(clients, options, search, self._report)
+        self._poller = LookupdPoller(clients, options, search, self._report)
 
     def start(self) -> None:
         """Start looking for nsqds, and dialling. Never switches. Next: :meth:`stop`."""
@@ -318,12 +321,10 @@ class Running:
         self._setup = setup
         self._counts = counts
         self.hub_handle = handle_here()
-        # The steps that can fail come first, so that a failed start leaves nothing behind.
-        clients = _make_clients(setup)
         self._loop = ControlLoop(setup.name, self._look)
         self.flow = FlowControl(setup, counts, self._loop, self.hub_handle)
         self.handlers = Handlers(setup, lambda: self.flow.is_starved, self._loop)
-        self._subscriptions = Subscriptions(setup, counts, clients, self.flow, self.handlers, self._give_up)
+        self._subscriptions = Subscriptions(setup, counts, self.flow, self.handlers, self._give_up)
         #: Its connections.
         self.table = self._subscriptions.table
         #: Settled when it has stopped.
@@ -549,15 +550,6 @@ class Running:
             if (found := by_topic.get(subscription.topic)) is not None:
                 found["in_flight"] += subscription.line.in_flight
                 found["connections"] += 1
-
-
-def _make_clients(setup: Setup) -> list[LookupdClient]:
-    if not setup.lookupds:
-        return []
-    # Imported at first use: an application may have to patch before the HTTP client is loaded.
-    from gnsq_like.discovery.lookupd_poller import make_clients
-
-    return make_clients(setup.lookupds, setup.options)
 
 
 #: The statistics of a Reader that was never started.
