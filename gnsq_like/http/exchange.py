@@ -79,22 +79,26 @@ class Answer(NamedTuple):
 _current: ContextVar[Request] = ContextVar("request")
 
 
-class Session:
+class Session(requests.Session):
     """Makes requests to one host, one at a time, over a connection that it keeps in between.
 
     It takes nothing from the environment (proxies, netrc, CA bundles) and stores no cookies.
 
-    :param verify: True for the system's CA certificates, False, the path of a file or directory of others, or a context
-    :param cert: the path of a client certificate, or of it and its key
+    :param tls: True for the system's CA certificates, False, the path of a file or directory of others, or a context
+    :param chain: the path of a client certificate, or of it and its key
     :param turn: a lock that each caller holds from before its request begins until it has ended
     """
 
-    def __init__(self, verify: bool | str | ssl.SSLContext, cert: str | tuple[str, str] | None, turn: Any) -> None:
+    def __init__(self, tls: bool | str | ssl.SSLContext, chain: str | tuple[str, str] | None, turn: Any) -> None:
+        super().__init__()
+        self.trust_env = False
+        self.headers.clear()
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
         self.turn = turn
-        self._verify = verify
-        self._cert = cert
-        #: Made by the first request, which can fail: certificates are read then.
-        self._session: _Session | None = None
+        self._tls = tls
+        self._chain = chain
+        #: Whether certificates are read, by the first request, because that can fail.
+        self._is_ready = False
         #: time.monotonic() of its last use.
         self._last_used = 0.0
         self._is_closed = False
@@ -102,8 +106,7 @@ class Session:
     def close(self) -> None:
         """Close its connection; one that is in use, at the end of its request."""
         self._is_closed = True
-        if self._session is not None:
-            self._session.close()
+        super().close()
 
     def fetch(self, request: Request) -> Answer:
         """The whole response. Blocks.
@@ -113,11 +116,11 @@ class Session:
         token = _current.set(request)
         is_whole = False
         try:
-            if self._session is None:
-                self._session = _Session(urlsplit(request.url).scheme, self._verify, self._cert)
+            if not self._is_ready:
+                self._prepare(urlsplit(request.url).scheme)
             elif time.monotonic() - self._last_used > IDLE_SECONDS:
-                self._session.close()
-            answer = _follow(self._session, request)
+                super().close()
+            answer = _follow(self, request)
             is_whole = True
         except (requests.RequestException, HTTPError, http.client.HTTPException, OSError, ValueError) as exc:
             if isinstance(exc, requests.RequestException):
@@ -127,21 +130,16 @@ class Session:
             _current.reset(token)
             self._last_used = time.monotonic()
             # After a failure half a response may be on the connection.
-            if self._session is not None and (self._is_closed or not is_whole):
-                self._session.close()
+            if self._is_closed or not is_whole:
+                super().close()
         return answer
 
-
-class _Session(requests.Session):
-    def __init__(self, scheme: str, verify: bool | str | ssl.SSLContext, cert: str | tuple[str, str] | None) -> None:
-        super().__init__()
-        self.trust_env = False
-        self.headers.clear()
-        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
-        context = _tls_context(verify, cert) if scheme == "https" else None
+    def _prepare(self, scheme: str) -> None:
+        context = _tls_context(self._tls, self._chain) if scheme == "https" else None
         if context is not None:
             self.verify = context.verify_mode != ssl.CERT_NONE
         self.mount(f"{scheme}://", _Adapter(context))
+        self._is_ready = True
 
     def get_redirect_target(self, resp: requests.Response) -> None:
         """requests sees no redirect: it would read its body without a limit."""
