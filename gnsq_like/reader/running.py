@@ -216,8 +216,8 @@ class Subscriptions:
             on_close=self._ended,
             may_subscribe=lambda: self._redialer.is_still_listed(target),
         )
-        if not subscription.alive or flow.topics.get(target.topic) is not topic_flow:
-            subscription.connection.close()  # the topic has gone meanwhile
+        if not subscription.alive or self.is_stopping or flow.topics.get(target.topic) is not topic_flow:
+            subscription.connection.close()  # the Reader stops, or the topic has gone meanwhile
             return
         self.table[target] = subscription
         self._counts.reconnects += target in self._were_connected
@@ -246,7 +246,7 @@ class Subscriptions:
         finally:
             if subscription.is_gone:
                 self._redialer.forget([target])
-            elif target not in self.table:
+            elif target not in self.table and not self.is_stopping:
                 self._redialer.lost(target)
 
     def _refused(self, subscription: Subscription, error: NsqdError) -> None:

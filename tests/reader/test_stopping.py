@@ -90,7 +90,7 @@ def test_a_connection_that_is_being_renewed_is_not_said_to_fail_at_a_stop(nsqd, 
     ]
 
 
-def test_the_end_of_a_connection_at_a_stop_is_said_once(nsqd, caplog):
+def test_the_end_of_a_connection_at_a_stop_is_said_once_and_it_is_not_dialled_again(nsqd, caplog):
     caplog.set_level("INFO", "gnsq_like")
     reader = reading([nsqd])
     reader.start()
@@ -99,7 +99,8 @@ def test_the_end_of_a_connection_at_a_stop_is_said_once(nsqd, caplog):
     until(peer, b"CLS")
     peer.close()
     stopping.get(timeout=PATIENCE)
-    assert sum("lost: nsqd closed it" in record.getMessage() for record in caplog.records) == 1
+    [text] = [text for record in caplog.records if "lost:" in (text := record.getMessage())]
+    assert text.endswith("lost: nsqd closed it")
 
 
 def in_last_step(reader: Reader, peer: Peer) -> gevent.Greenlet:
