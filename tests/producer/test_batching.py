@@ -257,7 +257,7 @@ def test_a_member_nobody_waits_for_is_not_sent_again_after_a_refusal(nsqd):
     producer.close()
 
 
-def test_a_member_nobody_waits_for_is_counted_though_its_batch_is_sent_again_without_it(nsqd):
+def test_a_member_nobody_waits_for_is_counted_when_its_batch_is_sent_without_it(nsqd):
     producer = make(nsqd, retry_unknown=True)
     waiting = start(producer, 3)
     peer = identified(nsqd)
