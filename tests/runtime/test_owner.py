@@ -286,7 +286,7 @@ with Producer(sys.argv[1]) as producer:
     producer.publish("t", b"x")
 with Reader("t", "c", look_up, nsqd_tcp_addresses=sys.argv[1], spawn="thread") as reader:
     gevent.get_hub().threadpool.apply(look_up)
-    while not reader.stats()["finished"]:
+    while not reader.stats()["finished"] or reader.stats()["busy"]:
         gevent.sleep(0.01)
     ended_well([fork(work)])
 print("ended")
