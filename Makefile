@@ -120,7 +120,13 @@ lint: $(TEST_VENV)/$(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-tests: $(TEST_VENV)/$(STAMP)
+# Once for each new environment: processes that import the same modules at the same time would each compile all of them.
+COMPILED_STAMP = .compiled$(STAMP)
+$(TEST_VENV)/$(COMPILED_STAMP): $(TEST_VENV)/$(STAMP)
+	@$(BIN)/python -m pytest --ignore tests/spark --collect-only >/dev/null || true
+	@touch $@
+
+tests: $(TEST_VENV)/$(COMPILED_STAMP)
 	$(BIN)/python -m pytest --ignore tests/spark $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-quick: $(TEST_VENV)/$(STAMP)
