@@ -121,7 +121,7 @@ def _idle_reader(connections: int) -> Work:
     def prepare(cluster: Cluster) -> Callable[[], object]:
         topics = [f"t{number}" for number in range(connections)]
         cluster.reader(topics, "c", lambda message: None, nsqd_tcp_addresses=cluster.tcp_addresses)
-        gevent.sleep(30)
+        gevent.sleep(10)
         return lambda: gevent.sleep(60)
 
     return prepare
