@@ -153,9 +153,10 @@ test-servers: $(TEST_VENV)/$(STAMP)
 	fi
 	$(BIN)/python -m pytest tests/contrib tests/workers -m servers $(IN_PARALLEL) $(PYTEST_ARGS)
 
+# The benchmarks first: a module stays in one process, and the others would be done long before this one.
 test-commands: $(TEST_VENV)/$(STAMP)
-	$(BIN)/python -m pytest tests/cli tests/tools tests/admin tests/testing tests/docs tests/examples \
-		tests/test_benchmarks.py tests/test_time_limit.py -m commands $(IN_PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/test_benchmarks.py tests/cli tests/tools tests/admin tests/testing tests/docs \
+		tests/examples tests/test_time_limit.py -m commands $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-peers: $(TEST_VENV)/$(STAMP)
 	$(BIN)/python -m pytest tests/peers -m peers $(PYTEST_ARGS)
