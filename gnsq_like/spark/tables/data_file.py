@@ -236,6 +236,9 @@ def clean(table: str, is_ours: Callable[[str], bool], tracked: Callable[[], Set[
 
 #: Bytes in memory of a row group, and its rows. Larger ones cost memory: a task holds several of them.
 _GROUP_BYTES, _GROUP_ROWS = 64 << 20, 1 << 16
+#: The largest dictionary of a column. Larger ones are those of columns whose values hardly repeat, such as ids: there a
+#: dictionary takes processor time, and makes the file larger.
+_DICTIONARY_BYTES = 128 << 10
 
 
 class FileWriter:
@@ -264,6 +267,7 @@ class FileWriter:
             version="2.6",
             coerce_timestamps="us",
             store_schema=False,
+            dictionary_pagesize_limit=_DICTIONARY_BYTES,
             metadata_collector=self._made,
         )
 
