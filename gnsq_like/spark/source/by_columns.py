@@ -14,7 +14,7 @@ column of its topic. For one that does not fit, that column is null, ``raw`` has
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Annotated, Any
@@ -47,7 +47,6 @@ from gnsq_like.spark.staging.offsets import Part
 #: A column, and the places in it that are doubtful.
 _Column = tuple[pa.Array, set[int]]
 
-_NUMBER = "^-?[0-9]"
 _NOT_ZERO = "^[^eE]*[1-9]"
 _LOCAL = rf"^{DAY}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,9}})?$"
 _ZONED = rf"{_LOCAL[:-1]}(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])$"
@@ -135,21 +134,27 @@ class Parser:
                 rows.append(None)
         for at in _not_unicode(bodies):
             rows[at] = None
-        column, doubtful = self._structs(self._schema, self.made, rows)
-        doubtful.update(at for at, row in enumerate(rows) if row is None)
-        if not doubtful:
+        places = [at for at, row in enumerate(rows) if row is not None]
+        column, wrong = self._objects(self._schema, self.made, list(filter(None, rows)))
+        if not wrong and len(places) == len(rows):
             return column, pa.nulls(len(rows), pa.string())
-        return self._judged(column, found, sorted(doubtful))
+        return self._judged(column, found, {at: rank for rank, at in enumerate(places) if rank not in wrong})
 
-    def _judged(self, column: pa.Array, bodies: Sequence[bytes], doubtful: list[int]) -> tuple[pa.Array, pa.Array]:
-        """The column with the judge's values for doubtful rows, and the reasons of rejections."""
+    def _judged(self, column: pa.Array, bodies: Sequence[bytes], certain: Mapping[int, int]) -> tuple[pa.Array, pa.Array]:
+        """The column with the judge's values for all rows but the certain ones, and the reasons of rejections.
+
+        :param certain: the places of these in the column
+        """
         values: list[Any] = []
         reasons: list[str | None] = [None] * len(bodies)
-        chosen = list(range(len(bodies)))
-        for at in doubtful:
-            chosen[at] = len(bodies) + len(values)
+        chosen = []
+        for at, body in enumerate(bodies):
+            if at in certain:
+                chosen.append(certain[at])
+                continue
+            chosen.append(len(column) + len(values))
             try:
-                values.append(self._judge.fields(bodies[at]))
+                values.append(self._judge.fields(body))
             except Misfit as exc:
                 values.append(None)
                 reasons[at] = str(exc)
@@ -169,23 +174,26 @@ class Parser:
         return (pa.array(values, made), set()) if reader is None else reader(values, made, kind)
 
     def _structs(self, kind: StructType, made: pa.DataType, values: list[Any]) -> _Column:
-        places = [at for at, each in enumerate(values) if each is not None] if None in values else None
-        there = values if places is None else [values[at] for at in places]
-        arrays, wrong = [], set()
-        for at, field in enumerate(kind.fields):
-            found = list(map(attrgetter(f"f{at}"), there))
-            array, of_field = self._column(field.dataType, made.field(at).type, found)
-            arrays.append(array)
-            wrong |= of_field
-            if not field.nullable and array.null_count:
-                wrong |= _places(array.is_null())
-        column = pa.StructArray.from_arrays(arrays, fields=list(made))
-        if places is None:
+        places = [at for at, each in enumerate(values) if each is not None]
+        column, wrong = self._objects(kind, made, list(filter(None, values)))
+        if len(places) == len(values):
             return column, wrong
         ranks: list[int | None] = [None] * len(values)
         for rank, at in enumerate(places):
             ranks[at] = rank
         return column.take(pa.array(ranks, pa.int64())), {places[at] for at in wrong}
+
+    def _objects(self, kind: StructType, made: pa.DataType, objects: list[Any]) -> _Column:
+        """Structs of objects, of which none is null."""
+        arrays, wrong = [], set()
+        for at, field in enumerate(kind.fields):
+            found = list(map(attrgetter(f"f{at}"), objects))
+            array, of_field = self._column(field.dataType, made.field(at).type, found)
+            arrays.append(array)
+            wrong |= of_field
+            if not field.nullable and array.null_count:
+                wrong |= _places(array.is_null())
+        return pa.StructArray.from_arrays(arrays, fields=list(made)), wrong
 
     def _lists(self, kind: ArrayType, made: pa.DataType, values: list[Any]) -> _Column:
         inner, wrong = self._column(kind.elementType, made.value_type, list(chain.from_iterable(filter(None, values))))
@@ -235,8 +243,9 @@ def _owners(values: list[Any], bad: set[int]) -> set[int]:
 
 def _texts_of(values: list[msgspec.Raw]) -> pa.Array:
     """The texts of numbers; null for null."""
-    texts = pa.array(map(bytes, values), pa.binary()).cast(pa.string())
-    return pc.if_else(pc.equal(texts, "null"), None, texts)
+    texts = pa.array(map(bytes, values), pa.binary()).view(pa.string())
+    is_null = pc.equal(texts, "null")
+    return pc.if_else(is_null, None, texts) if pc.any(is_null).as_py() else texts
 
 
 def _decimals(values: list[Any], made: pa.DataType, kind: DataType) -> _Column:
@@ -248,8 +257,8 @@ def _decimals(values: list[Any], made: pa.DataType, kind: DataType) -> _Column:
 
 
 def _floats(values: list[Any], made: pa.DataType, kind: DataType) -> _Column:
-    texts, bad = _matching(_texts_of(values), _NUMBER)
-    numbers, bad = _cast(texts, made, bad)
+    texts = _texts_of(values)
+    numbers, bad = _cast(texts, made, set())  # of all that JSON has, it takes only numbers
     wrong = pc.is_inf(numbers)
     zero = pc.equal(numbers, 0)
     if pc.any(zero).as_py():
