@@ -13,8 +13,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from gnsq_like.spark.pipeline.destinations import open_table
+from gnsq_like.spark.tables.columns import storable
 from gnsq_like.spark.tables.committed_table import CommittedTable
 from gnsq_like.spark.tables.data_file import DataFile, FileWriter, new_path
+from gnsq_like.spark.tables.iceberg import IcebergTable
 from tests.support.ddl import schema_of
 
 Kind = Literal["delta", "iceberg"]
@@ -42,7 +44,7 @@ def rows_of(numbers: Sequence[int], at: datetime = AT) -> list[dict[str, Any]]:
 
 def write(table: CommittedTable, rows: list[dict[str, Any]], kind: StructType, at: datetime = AT) -> list[DataFile]:
     """Write a file, which no commit has yet."""
-    schema = to_arrow_schema(table.stored(kind), timezone="UTC")
+    schema = to_arrow_schema(storable(kind, without_small=isinstance(table, IcebergTable)), timezone="UTC")
     writer = FileWriter(table.url, new_path(at), schema)
     writer.add(pa.RecordBatch.from_pylist(rows, schema))
     return [writer.close()]

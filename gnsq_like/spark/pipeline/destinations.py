@@ -15,7 +15,7 @@ from gnsq_like.spark.pipeline.owners import Owner
 from gnsq_like.spark.pipeline.transform import BODY, KEPT
 from gnsq_like.spark.tables import data_file
 from gnsq_like.spark.tables.columns import added_in_map, check_kept, keep, refuse_change
-from gnsq_like.spark.tables.committed_table import CommittedTable, append
+from gnsq_like.spark.tables.committed_table import CommittedTable
 from gnsq_like.spark.tables.data_file import DataFile, TableError
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ class TableWriter:
         elif files:
             columns = [StructField(name, _TYPES.get(name, StringType())) for name in KEPT]
             schema = StructType([*columns, StructField(BODY, self._body)])
-            append(self._table, schema, files, f"{query_id}/data", number)
+            data_file.check_files(self._place, files)
+            self._table.prepare(schema)
+            self._table.commit(f"{query_id}/data", number, files)
 
 
 def place(table: str, files: Sequence[DataFile], directory: str) -> None:

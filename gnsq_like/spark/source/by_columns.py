@@ -140,7 +140,9 @@ class Parser:
             return column, pa.nulls(len(rows), pa.string())
         return self._judged(column, found, {at: rank for rank, at in enumerate(places) if rank not in wrong})
 
-    def _judged(self, column: pa.Array, bodies: Sequence[bytes], certain: Mapping[int, int]) -> tuple[pa.Array, pa.Array]:
+    def _judged(
+        self, column: pa.Array, bodies: Sequence[bytes], certain: Mapping[int, int]
+    ) -> tuple[pa.Array, pa.Array]:
         """The column with the judge's values for all rows but the certain ones, and the reasons of rejections.
 
         :param certain: the places of these in the column

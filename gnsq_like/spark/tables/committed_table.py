@@ -4,10 +4,9 @@ A table remembers the last batch of each **application**: a query that writes to
 batch of a query, so the numbers that are committed only grow.
 
 1. Tasks write new files. A process that is killed now leaves orphans, and the batch is written again.
-2. If the table has the batch already, these files are orphans, too.
-3. Otherwise ``commit`` reads the table's state, looks for the batch again, and adds the files together with the number.
-   The commit fails if the table has changed since it was read; then it begins anew. So of two drivers with the same
-   batch, one commits it.
+2. ``commit`` reads the table's state. If that has the batch already, these files are orphans, too.
+3. Otherwise it adds the files together with the number. The commit fails if the table has changed since it was read;
+   then it begins anew. So of two drivers with the same batch, one commits it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from gnsq_like.spark.tables.data_file import BatchOutOfOrder, DataFile, TableError, check_files
+from gnsq_like.spark.tables.data_file import BatchOutOfOrder, DataFile, TableError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -58,34 +57,15 @@ class CommittedTable(Protocol):
     def prepare(self, columns: StructType) -> None:
         """Create the table, or add the columns and fields that it lacks. Raises TableError."""
 
-    def stored(self, columns: StructType) -> StructType:
-        """The types in which the table has these columns."""
-
-    def last_batch(self, application: str) -> int | None:
-        """The last batch of an application that is committed; None if there is none. Raises TableError."""
-
     def commit(self, application: str, number: int, files: Sequence[DataFile]) -> bool:
-        """Add a batch; False if another process has done so. Raises TableError."""
+        """Add a batch; False if the table has it already. Raises TableError, also if it has a later batch.
+
+        :param application: the query and the table
+        :param number: the batch's number in the query
+        """
 
     def maintain(self, care: Care) -> Iterator[str]:
         """Carry out the due steps, and yield a short text for each. Raises TableError."""
-
-
-def append(
-    table: CommittedTable, columns: StructType, files: Sequence[DataFile], application: str, number: int
-) -> bool:
-    """Add the files of a batch; False if the table has the batch already, and the files are orphans.
-
-    :param columns: those of the files, in the types that were written (``CommittedTable.stored``) or wider
-    :param application: the query and the table
-    :param number: the batch's number in the query
-    :raises TableError: it cannot be written, or has a later batch
-    """
-    if is_committed(table.url, table.last_batch(application), number):
-        return False
-    check_files(table.url, files)
-    table.prepare(columns)
-    return table.commit(application, number, files)
 
 
 def is_committed(url: str, last: int | None, number: int) -> bool:

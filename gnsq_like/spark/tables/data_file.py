@@ -203,7 +203,7 @@ def write_text(url: str, text: str) -> None:
 # -- removal --------------------------------------------------------------------------------------------
 
 
-#: A batch that takes longer from its first file to its commit fails (``committed_table.check_files``).
+#: A batch that takes longer from its first file to its commit fails (:func:`check_files`).
 UNTRACKED_AGE = timedelta(days=1)
 
 

@@ -71,11 +71,8 @@ class DeltaLakeTable:
         found = StructType.fromJson(json.loads(table.schema().to_json()))
         return StructType([each for each in found.fields if each.name not in PARTITION.names])
 
-    def stored(self, columns: StructType) -> StructType:
-        return storable(columns)
-
     def prepare(self, columns: StructType) -> None:
-        wanted = self.stored(columns)
+        wanted = storable(columns)
         if self._prepared == wanted:
             return
         if self.columns() is None:
@@ -112,10 +109,6 @@ class DeltaLakeTable:
             )
         except (DeltaError, OSError) as exc:
             raise TableError(f"the Delta table {self.url} cannot be created: {exc}") from exc
-
-    def last_batch(self, application: str) -> int | None:
-        table = self.load()
-        return None if table is None else table.transaction_version(application)
 
     def commit(self, application: str, number: int, files: Sequence[DataFile]) -> bool:
         now = int(time.time() * 1000)

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 from weakref import finalize
 
@@ -160,15 +159,12 @@ class IcebergTable:
             raise TableError(f"the Iceberg table {self.identifier} was not made by a pipeline: take another name")
         return StructType.fromJson(json.loads(kept))
 
-    def stored(self, columns: StructType) -> StructType:
-        return storable(columns, without_small=True)
-
     def prepare(self, columns: StructType) -> None:
         wanted = storable(columns)
         if self._prepared == wanted:
             return
         found = self.columns()
-        schema = to_arrow_schema(self.stored(columns), timezone="UTC")
+        schema = to_arrow_schema(storable(columns, without_small=True), timezone="UTC")
         try:
             if found is None:
                 self._create(schema, wanted)
@@ -201,16 +197,13 @@ class IcebergTable:
             transaction.set_properties({_SCHEMA: columns.json()})
         return True
 
-    def last_batch(self, application: str) -> int | None:
-        table = self.load()
-        return None if table is None else _last_batch(table, application)
-
     def commit(self, application: str, number: int, files: Sequence[DataFile]) -> bool:
         paths = [f"{self.url}/{each.path}" for each in files]
 
         def attempt() -> bool:
             table = self.loaded()
-            if is_committed(self.url, _last_batch(table, application), number):
+            last = table.properties.get(_BATCH + application)
+            if is_committed(self.url, None if last is None else int(last), number):
                 return False
             with table.transaction() as transaction:
                 transaction.add_files(paths, check_duplicate_files=False)
@@ -242,11 +235,6 @@ class IcebergTable:
         removed = clean(self.url, _is_ours, lambda: _tracked(self), care.now)
         if removed:
             yield f"{len(removed)} files removed that no snapshot has"
-
-
-def _last_batch(table: Any, application: str) -> int | None:
-    found = table.properties.get(_BATCH + application)
-    return None if found is None else int(found)
 
 
 # -- care -----------------------------------------------------------------------------------------------

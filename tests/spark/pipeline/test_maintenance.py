@@ -66,7 +66,7 @@ def test_hours_of_delta_are_compacted_and_read_on(tmp_path: Path) -> None:
     assert len(data_files(tmp_path)) == 14
     assert list(maintain_tables(pipeline, now=NOW)) == []
     # The number of the last batch is still known.
-    assert open_at("delta", tmp_path).last_batch("0b0e/data") == 11
+    assert not open_at("delta", tmp_path).commit("0b0e/data", 11, [])
     soon = pipeline_at(tmp_path, "delta", keep_versions="0")
     assert list(maintain_tables(soon, now=NOW)) == ["data: 8 files removed that the table had dropped"]
     assert numbers("delta", tmp_path) == Counter(range(120))
@@ -109,7 +109,7 @@ def test_old_rows_are_dropped_and_their_files_removed_later(kind: Kind, tmp_path
     assert any("removed that" in each for each in maintain_tables(gone, now=later))
     assert len(data_files(tmp_path)) == 2
     assert numbers(kind, tmp_path) == Counter([2, 3])
-    assert open_at(kind, tmp_path).last_batch("0b0e/data") == 3
+    assert not open_at(kind, tmp_path).commit("0b0e/data", 3, [])
 
 
 @each_kind
@@ -143,7 +143,7 @@ def test_snapshots_of_iceberg_expire_and_their_manifests_go(tmp_path: Path) -> N
     assert lines[0] == "data: 4 snapshots expired"
     assert lines[1].endswith("files removed that no snapshot has")
     assert numbers("iceberg", tmp_path) == Counter(range(5))
-    assert open_at("iceberg", tmp_path).last_batch("0b0e/data") == 4
+    assert not open_at("iceberg", tmp_path).commit("0b0e/data", 4, [])
     assert add(table, 5, [5]) and numbers("iceberg", tmp_path) == Counter(range(6))
 
 
