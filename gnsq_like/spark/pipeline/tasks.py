@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -21,7 +21,6 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.functions import arrow_udtf
 from pyspark.sql.types import StructType
 
-from gnsq_like.errors import NSQError
 from gnsq_like.spark.format_options import SourceOptions, parse_options
 from gnsq_like.spark.pipeline.transform import BODY, KEPT
 from gnsq_like.spark.pipeline.writing import Writing, WritingPlan
@@ -107,21 +106,20 @@ class PipelineSource(NsqDataSource):
     def schema(self) -> str:
         return f"{_REPORT} BINARY"
 
-    @without_traceback()
     def streamReader(self, schema: StructType) -> NsqStreamReader:
-        try:
-            options: SourceOptions | NSQError = parse_options(SourceOptions, self.options, ignored=(_PLAN,))
-        except NSQError as exc:
-            options = exc
-        return PipelineReader(options, schema, pickle.loads(base64.b64decode(self.options[_PLAN])))
+        return PipelineReader(self.options, schema)
 
 
 class PipelineReader(NsqStreamReader):
     """Writes what it reads."""
 
-    def __init__(self, options: SourceOptions | NSQError, schema: StructType, plan: WritingPlan) -> None:
-        super().__init__(options, schema)
-        self._plan = plan
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(given, schema)
+        self._plan: WritingPlan = pickle.loads(base64.b64decode(self._given.pop(_PLAN)))
+
+    def read_options(self, given: Mapping[str, str]) -> SourceOptions:
+        # The rows that Spark gets are reports, so these are not checked for the columns.
+        return parse_options(SourceOptions, given)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, NsqPartition)

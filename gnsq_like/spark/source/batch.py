@@ -24,7 +24,7 @@ from gnsq_like import Connection
 from gnsq_like.errors import NSQError
 from gnsq_like.spark.format_options import SourceOptions, parse_options
 from gnsq_like.spark.source.by_columns import check_columns, rows_of
-from gnsq_like.spark.source.executor import MessageBuffer
+from gnsq_like.spark.source.executor import MessageBuffer, give_back
 from gnsq_like.spark.source.nsqds import Nsqds
 from gnsq_like.spark.source.plan import by_log, make_plan
 from gnsq_like.spark.staging.offsets import Offset, Part, TopicChannel
@@ -34,18 +34,12 @@ from gnsq_like.spark.user_errors import without_traceback
 logger = logging.getLogger(__name__)
 
 
-def make_batch_reader(schema: StructType, given: Mapping[str, str]) -> NsqBatchReader:
-    """Make the reader for these options; raises InvalidOption, WrongSchema."""
-    options = parse_options(SourceOptions, given)
-    check_columns(schema, options)
-    return NsqBatchReader(options, schema)
-
-
 class NsqBatchReader(DataSourceReader):
-    """Shows the first messages of each nsqd."""
+    """Shows the first messages of each nsqd. The constructor raises InvalidOption, WrongSchema."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._options = options
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._options = parse_options(SourceOptions, given)
+        check_columns(schema, self._options)
         #: Spark's type of the rows.
         self._schema = schema
 
@@ -73,7 +67,7 @@ class NsqBatchReader(DataSourceReader):
             return
         part, options = partition.value, self._options
         with without_traceback():
-            messages = BatchReceiver(part.address, part.of, options, part.messages).run()
+            messages = peek(part.address, part.of, options, part.messages)
             if messages:
                 plain = Rows(options.plain_columns, part).of(encode_segment(messages))
                 yield from rows_of([plain], part, options, self._schema)
@@ -82,54 +76,29 @@ class NsqBatchReader(DataSourceReader):
 # -- one connection -------------------------------------------------------------------------------------
 
 
-class BatchReceiver:
-    """Receives as many messages as one connection holds, and gives them back.
+def peek(address: str, of: TopicChannel, options: SourceOptions, wanted: int) -> list[RawMessage]:
+    """Receive as many messages as one connection holds, and give them back. May switch.
 
     :param address: the nsqd
     :param of: the topic and the channel
     :param wanted: the most messages to receive; two segments and nsqd's max_rdy_count are limits, too
+    :raises ConnectionFailed: nsqd cannot be reached
     """
-
-    def __init__(self, address: str, of: TopicChannel, options: SourceOptions, wanted: int) -> None:
-        self._of = of
-        self._options = options
-        self._wanted = wanted
-        self._buffer = MessageBuffer(options)
-        self._connection = Connection(
-            address,
-            options.connection_options(),
-            on_messages=self._buffer.take,
-            on_close=self._buffer.note_end,
-        )
-
-    def run(self) -> list[RawMessage]:
-        """Receive, requeue and return the messages. May switch.
-
-        :raises ConnectionFailed: nsqd cannot be reached
-        """
-        connection = self._connection
+    buffer = MessageBuffer(options)
+    connection = Connection(address, options.connection_options(), on_messages=buffer.take, on_close=buffer.note_end)
+    try:
+        negotiated = connection.connect()
+        connection.subscribe(*of)
+        wanted = min(wanted, 2 * options.segment_messages, negotiated.max_rdy_count)
+        connection.set_rdy(wanted)
+        buffer.wait(wanted, expected=True)
+        messages = buffer.pop()
+        give_back(connection, messages)
         try:
-            negotiated = connection.connect()
-            connection.subscribe(*self._of)
-            self._wanted = min(self._wanted, 2 * self._options.segment_messages, negotiated.max_rdy_count)
-            connection.set_rdy(self._wanted)
-            self._buffer.wait(self._wanted, expected=True)
-            connection.set_rdy(0)
-            messages = self._buffer.pop()
-            self._give_back(messages)
-            return messages
-        finally:
-            connection.close()
-
-    def _give_back(self, messages: list[RawMessage]) -> None:
-        """Requeue the messages, and close in good order. May switch."""
-        self._requeue(messages)
-        try:
-            self._connection.close_subscription()
+            connection.close_subscription()
         except NSQError as exc:
             logger.warning("%s; nsqd delivers again, after msg_timeout, whatever was in flight", exc)
-        self._requeue(self._buffer.pop())
-
-    def _requeue(self, messages: list[RawMessage]) -> None:
-        for message in messages:
-            self._connection.requeue(message[2])
+        give_back(connection, buffer.pop())
+        return messages
+    finally:
+        connection.close()

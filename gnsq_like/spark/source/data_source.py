@@ -51,16 +51,16 @@ class NsqDataSource(DataSource):
     @without_traceback()
     def reader(self, schema: StructType) -> NsqBatchReader:
         """For ``spark.read``: shows messages of the channels."""
-        from gnsq_like.spark.source.batch import make_batch_reader
+        from gnsq_like.spark.source.batch import NsqBatchReader
 
-        return make_batch_reader(schema, self.options)
+        return NsqBatchReader(self.options, schema)
 
     @without_traceback()
     def streamReader(self, schema: StructType) -> NsqStreamReader:
         """For ``spark.readStream``: stages the messages, so that Spark can read a batch again."""
-        from gnsq_like.spark.source.stream import make_stream_reader
+        from gnsq_like.spark.source.stream import NsqStreamReader
 
-        return make_stream_reader(schema, self.options)
+        return NsqStreamReader(self.options, schema)
 
     @without_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> NsqWriter:

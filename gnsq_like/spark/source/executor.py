@@ -32,7 +32,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from threading import Thread
 
@@ -208,7 +208,7 @@ class StreamReceiver:
                 try:
                     reason = self._stage(connection, messages, since, window, reason)
                 except BaseException:
-                    self._requeue(connection, messages)
+                    give_back(connection, messages)
                     raise
             if reason:
                 connection.set_rdy(0)
@@ -230,7 +230,7 @@ class StreamReceiver:
         while fresh := self._known.fresh(messages, suspicious=suspicious):
             data = encode_segment(fresh)
             if time.monotonic() - since > _TOO_OLD * self._options.msg_timeout:
-                self._requeue(connection, messages)
+                give_back(connection, messages)
                 return "stalled"
             if self._log.publish(self._part, self._number, data, self._staged):
                 number = self._number
@@ -238,7 +238,7 @@ class StreamReceiver:
                 self._pass_segment(len(fresh))
                 break
             if self._catch_up():
-                self._requeue(connection, messages)
+                give_back(connection, messages)
                 return "sealed"
             # The segment of the other attempt may hold these very messages.
             suspicious = True
@@ -265,11 +265,6 @@ class StreamReceiver:
             logger.info("%s; so each message is looked up among those that were staged", exc)
             return 0
 
-    def _requeue(self, connection: Connection, messages: list[RawMessage]) -> None:
-        connection.set_rdy(0)  # or nsqd would deliver them to this connection again
-        for message in messages:
-            connection.requeue(message[2])
-
     def _seal(self, reason: str) -> None:
         while True:
             end = End(self._number, self._part.messages - self._rest, reason)
@@ -286,7 +281,7 @@ class StreamReceiver:
             logger.info("%s: %s", self._log, exc)
             self._finished = []
         else:
-            self._requeue(connection, self._buffer.pop())
+            give_back(connection, self._buffer.pop())
         self._confirm()
 
     def _confirm(self) -> None:
@@ -364,6 +359,13 @@ def _in_background(job: Callable[[Callable[[int], None]], None]) -> Iterator[int
             yield item
     finally:
         thread.join()
+
+
+def give_back(connection: Connection, messages: Sequence[RawMessage]) -> None:
+    """Requeue messages, after which nsqd sends no more. Never switches."""
+    connection.set_rdy(0)  # or nsqd would deliver them to this connection again
+    for message in messages:
+        connection.requeue(message[2])
 
 
 class MessageBuffer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -15,26 +16,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from gnsq_like.errors import InvalidOption, NSQError
+from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.format_options import SourceOptions, parse_options
 from gnsq_like.spark.source.by_columns import check_columns, rows_of
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.executor import read_part
 from gnsq_like.spark.staging.offsets import Part
 from gnsq_like.spark.user_errors import without_traceback
-
-
-def make_stream_reader(schema: StructType, given: Mapping[str, str]) -> NsqStreamReader:
-    """Make the reader for these options. If they are wrong, its first call raises the error: an error of this function
-    would be replaced by pyspark's, about a missing reader."""
-    try:
-        options = parse_options(SourceOptions, given)
-        check_columns(schema, options)
-        if not options.staging_location:
-            raise InvalidOption("staging_location", "", "a stream read needs one, which driver and executors share")
-    except NSQError as exc:
-        return NsqStreamReader(exc, schema)
-    return NsqStreamReader(options, schema)
 
 
 @dataclass
@@ -47,9 +35,8 @@ class NsqPartition(InputPartition):
 class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of one query. Spark makes two: one for the driver's calls, and one that it pickles for ``read``."""
 
-    def __init__(self, options: SourceOptions | NSQError, schema: StructType) -> None:
-        #: The options, or the error that they caused.
-        self._options = options
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._given = dict(given)
         #: Spark's type of the rows.
         self._schema = schema
         #: Made when the driver first calls; executors have none.
@@ -58,12 +45,19 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_made_driver": None}
 
-    @property
+    @cached_property
     def options(self) -> SourceOptions:
-        """The options; raises the error if they are wrong."""
-        if isinstance(self._options, NSQError):
-            raise self._options
-        return self._options
+        """The options, read by the first call: Spark replaces an error of the constructor by one of its own, about a
+        missing reader. Raises InvalidOption, WrongSchema."""
+        return self.read_options(self._given)
+
+    def read_options(self, given: Mapping[str, str]) -> SourceOptions:
+        """Read and check the options. A subclass may do this in another way."""
+        options = parse_options(SourceOptions, given)
+        check_columns(self._schema, options)
+        if not options.staging_location:
+            raise InvalidOption("staging_location", "", "a stream read needs one, which driver and executors share")
+        return options
 
     def make_driver(self) -> Driver:
         """Make the object that answers the driver's calls. A subclass may make another one."""

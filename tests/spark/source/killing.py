@@ -8,12 +8,13 @@ The environment's KILL_AT names the point (``spark_points``). To be registered i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from gnsq_like.spark.format_options import SourceOptions
 from gnsq_like.spark.source.data_source import NsqDataSource
 from gnsq_like.spark.source.driver import Driver
 from gnsq_like.spark.source.stream import NsqPartition, NsqStreamReader
@@ -25,6 +26,9 @@ _reached = KillAt(os.environ.get("KILL_AT", ""), lambda: kill_session(os.getsid(
 
 
 class KillingReader(NsqStreamReader):
+    def read_options(self, given: Mapping[str, str]) -> SourceOptions:
+        return read_options(given)
+
     def make_driver(self) -> Driver:
         return WatchedDriver(self.options, _reached)
 
@@ -35,4 +39,4 @@ class KillingReader(NsqStreamReader):
 
 class KillingDataSource(NsqDataSource):
     def streamReader(self, schema: StructType) -> NsqStreamReader:
-        return KillingReader(read_options(self.options), schema)
+        return KillingReader(self.options, schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import gevent
@@ -17,7 +18,8 @@ from tests.support.spark_engine import PATIENT, read_options
 pytest.importorskip("pyarrow")
 
 from gnsq_like.spark.format_options import SourceOptions
-from gnsq_like.spark.source.batch import BatchReceiver
+from gnsq_like.spark.source.batch import peek
+from gnsq_like.spark.staging.records import RawMessage
 from gnsq_like.wire.frames import encode_message
 
 if TYPE_CHECKING:
@@ -42,8 +44,8 @@ def options_of(address: str, topic: str, **options: object) -> SourceOptions:
 PAUSE = {"msg_timeout": "250s"}
 
 
-def receiver(address: str, options: SourceOptions, wanted: int) -> BatchReceiver:
-    return BatchReceiver(address, options.named[0], options, wanted)
+def receiver(address: str, options: SourceOptions, wanted: int) -> partial[list[RawMessage]]:
+    return partial(peek, address, options.named[0], options, wanted)
 
 
 def fill(nsqd: Running, topic: str, count: int) -> NsqdHTTPClient:
@@ -71,7 +73,7 @@ def test_looked_at_and_given_back(nsqd: Running) -> None:
     client = fill(nsqd, "looked-at", 100)
     for attempts in (1, 2):
         options = options_of(nsqd.tcp_address, "looked-at", **PAUSE)
-        messages = receiver(nsqd.tcp_address, options, 100).run()
+        messages = receiver(nsqd.tcp_address, options, 100)()
         assert sorted(int(message[3]) for message in messages) == list(range(100))
         assert {message[1] for message in messages} == {attempts}
         assert left(client, "looked-at") == [100, 0, 0]
@@ -81,7 +83,7 @@ def test_bytes_are_enough(nsqd: Running) -> None:
     client = fill(nsqd, "bytes", 0)
     client.multi_publish("bytes", [b"x" * 100_000] * 40)
     options = options_of(nsqd.tcp_address, "bytes", segment_bytes=300_000, **PAUSE)
-    messages = receiver(nsqd.tcp_address, options, 40).run()
+    messages = receiver(nsqd.tcp_address, options, 40)()
     assert 3 <= len(messages) <= 40
     assert left(client, "bytes") == [40, 0, 0]
 
@@ -89,7 +91,7 @@ def test_bytes_are_enough(nsqd: Running) -> None:
 def test_nothing_there(nsqd: Running) -> None:
     client = fill(nsqd, "empty", 0)
     options = options_of(nsqd.tcp_address, "empty", msg_timeout="1s")
-    assert receiver(nsqd.tcp_address, options, 10).run() == []
+    assert receiver(nsqd.tcp_address, options, 10)() == []
     assert left(client, "empty") == [0, 0, 0]
 
 
@@ -97,7 +99,7 @@ def test_an_nsqd_that_is_away() -> None:
     with running_nsqd("ours") as nsqd:
         nsqd.stop()
         with pytest.raises(ConnectionFailed, match=nsqd.tcp_address):
-            receiver(nsqd.tcp_address, options_of(nsqd.tcp_address, "t"), 10).run()
+            receiver(nsqd.tcp_address, options_of(nsqd.tcp_address, "t"), 10)()
 
 
 def test_a_connection_that_is_lost_under_way() -> None:
@@ -115,7 +117,7 @@ def test_a_connection_that_is_lost_under_way() -> None:
     with scripted_nsqd() as nsqd:
         scripted = gevent.spawn(script, nsqd)
         receiving = receiver(nsqd.address, options_of(nsqd.address, "t", **PATIENT), 10)
-        assert [message[3] for message in receiving.run()] == [b"a"]
+        assert [message[3] for message in receiving()] == [b"a"]
         scripted.get(timeout=PATIENCE)
 
 
@@ -138,6 +140,6 @@ def test_what_comes_too_late_is_given_back() -> None:
 
     with scripted_nsqd() as nsqd:
         scripted = gevent.spawn(script, nsqd)
-        messages = receiver(nsqd.address, options_of(nsqd.address, "t"), 1).run()
+        messages = receiver(nsqd.address, options_of(nsqd.address, "t"), 1)()
         scripted.get(timeout=PATIENCE)
     assert [message[3] for message in messages] == [b"a"]

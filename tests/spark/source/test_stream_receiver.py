@@ -21,7 +21,7 @@ pytest.importorskip("pyarrow")
 
 from gnsq_like.errors import ConnectionFailed
 from gnsq_like.spark.pipeline.faults import sentence
-from gnsq_like.spark.source.batch import BatchReceiver
+from gnsq_like.spark.source.batch import peek
 from gnsq_like.spark.source.executor import StreamReceiver, read_part
 from gnsq_like.spark.staging.offsets import Part, TopicChannel
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of, staged_parts
@@ -156,7 +156,7 @@ def test_an_attempt_that_wakes_after_its_batch_is_finished_finishes_nothing(
 def test_a_stall_before_publishing_gives_the_messages_back(nsqd: Running, tmp_path: Path) -> None:
     query = Query(nsqd, tmp_path, "stall", 300, min_partitions=2, msg_timeout=1)
     # They have attempts above 1 then, so they are looked up.
-    BatchReceiver(nsqd.tcp_address, TopicChannel("stall", "spark"), query.engine.options, 300).run()
+    peek(nsqd.tcp_address, TopicChannel("stall", "spark"), query.engine.options, 300)
     end, parts = query.plan()
     assert len(parts) == 2
     # It holds a segment. It does not see messages that others stage from here on.
