@@ -122,6 +122,10 @@ def choice(*choices: str) -> Callable[[str], str]:
     return read
 
 
+#: The unit of a TIMESTAMP that is a number.
+timestamp_unit = choice("s", "ms", "us", "ns")
+
+
 def words(value: str) -> tuple[str, ...]:
     """Words separated by commas."""
     result = tuple(word.strip() for word in value.split(",") if word.strip())
@@ -294,7 +298,7 @@ class SourceOptions:
     #: The fields of the JSON objects that bodies are, as Spark's DDL: ``body`` is a struct of them then.
     schema: str = option(text, "")
     #: The unit of numbers in TIMESTAMP fields, which count from 1970.
-    timestamp_unit: str = option(choice("s", "ms", "us", "ns"), "s")
+    timestamp_unit: str = option(timestamp_unit, "s")
     #: Whether ``raw`` has the bytes of all bodies, and not only of those that do not fit the schema.
     keep_raw: bool = option(boolean, False)
     #: The schema and the unit of single topics, by the topic in lower case, as Spark passes it. With an empty schema,
@@ -357,7 +361,7 @@ class SourceOptions:
                 raise InvalidOption(f"schema.{topic}", self.schemas[topic], f"two topics have the column {body}")
         for topic, unit in self.timestamp_units.items():
             try:
-                choice("s", "ms", "us", "ns")(unit)
+                timestamp_unit(unit)
             except UsageError as exc:
                 raise InvalidOption(f"timestamp_unit.{topic}", unit, str(exc)) from None
 

@@ -15,14 +15,27 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from gnsq_like.addresses import parse_address
-from gnsq_like.errors import InvalidAddress, InvalidOption, NSQError, UsageError, did_you_mean
-from gnsq_like.spark.format_options import SourceOptions, duration, duration_from, option, parse_options, size
+from gnsq_like.errors import InvalidOption, NSQError, UsageError, did_you_mean
+from gnsq_like.options.text import read_text
+from gnsq_like.spark.format_options import (
+    SourceOptions,
+    boolean,
+    choice,
+    duration,
+    duration_from,
+    named_options,
+    option,
+    parse_options,
+    size,
+    timestamp_unit,
+    words,
+)
 from gnsq_like.spark.pipeline.transform import KEPT, check_given
 from gnsq_like.spark.sink import SinkOptions
 from gnsq_like.spark.staging.offsets import TopicChannel
@@ -61,21 +74,40 @@ class TableOptions:
 #: The possible formats of the table, and what lies in the place of one.
 FORMATS = {"parquet": "date=*/hour=*/batch=*", "delta": "_delta_log", "iceberg": "metadata/*.metadata.json"}
 
-#: The units of a TIMESTAMP that is a number.
-TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
-
-#: The options that dead letters take from the source unless they name an nsqd of their own.
 _Options = TypeVar("_Options")
 
+#: The options that dead letters take from the source unless they name an nsqd of their own.
 _ADDRESSES = ("nsqd_tcp_addresses", "lookupd_http_addresses")
 #: The fields that are tables of the file.
 _TABLES = ("source", "transform", "dead_letters", "table", "spark")
 #: The fields that are in the table [parse].
-_PARSE = ("schema", "timestamp_unit", "stop_above")
+_PARSE = {"schema", "timestamp_unit", "stop_above"}
 
 
 class BadPipelineFile(UsageError):
     """A file does not describe a pipeline; the text says which file and why."""
+
+
+def place(value: str) -> str:
+    """A path that all machines share, or a URL."""
+    if not urlsplit(value).scheme and not Path(value).is_absolute():
+        raise UsageError("it must be an absolute path, since executors run elsewhere, or a URL")
+    return value
+
+
+def share(value: str) -> float:
+    """A part of the whole."""
+    result = read_text(value, (float,))
+    if not 0 <= result <= 1:
+        raise UsageError("it must be a number from 0 to 1, as 0.05 for 5 %")
+    return result
+
+
+def listening_address(value: str) -> str:
+    """An address to listen at."""
+    if value and parse_address(value, to_listen=True).path:
+        raise UsageError('it must be "host:port"')
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,74 +120,56 @@ class Pipeline:
     #: Options of the source: topic, channel, nsqd_tcp_addresses and nsqd_http_addresses or lookupd_http_addresses, ...
     source: Mapping[str, str]
     #: Where everything is kept that has no place of its own: a path that all machines share, or a URL for Spark.
-    location: str
+    location: str = option(place, MISSING)
     #: Topics with a channel, schema, stop_above, timestamp_unit, transform or place ("data") of their own, by name.
     #: Missing keys are the pipeline's. Each topic has a table of its own then.
     topics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     #: Whether each topic has a table of its own, below ``data``, although ``topics`` does not say so.
-    table_by_topic: bool = False
+    table_by_topic: bool = option(boolean, False)
     #: The fields of the JSON objects, as Spark's DDL; "" to keep the bodies as they are.
-    schema: str = ""
+    schema: str = option(str, "")
     #: The transformation of each message between its parsing and the table: "select", "where", "function"
     #: (``transform``).
     transform: Mapping[str, Any] = field(default_factory=dict)
     #: Options of the sink for rejected messages; if empty, these are only kept in ``rejected``.
     dead_letters: Mapping[str, str] = field(default_factory=dict)
     #: The unit of numbers in TIMESTAMP fields, which count from 1970: "s", "ms", "us" or "ns".
-    timestamp_unit: str = "s"
+    timestamp_unit: str = option(timestamp_unit, "s")
     #: The share of messages that do not fit, in a batch of at least 100 messages, beyond which the schema must be
     #: wrong, and the run ends before it writes any of that batch; 1: never.
-    stop_above: float = 0.9
+    stop_above: float = option(share, 0.9)
     #: The format of the table, one of FORMATS.
-    format: str = "parquet"
+    format: str = option(choice(*FORMATS), "parquet")
     #: How the tables are maintained, and how often (``maintenance``); under "options.NAME" options of the format, by
     #: the names of its library: of Delta's object store, or of Iceberg's catalog.
     table: Mapping[str, str] = field(default_factory=dict)
     #: The source's, in seconds.
-    dedupe_within: float = 600.0
+    dedupe_within: float = option(duration, 600.0)
     #: Seconds between the starts of two batches; 0 to start one when the last one is done.
-    trigger: float = 10.0
+    trigger: float = option(duration, 10.0)
     #: Whether a run ends when it has written the messages that were there at its start.
-    available_now: bool = False
+    available_now: bool = option(boolean, False)
     #: The name that Spark shows.
-    name: str = ""
+    name: str = option(str, "")
     #: Places that are not below ``location``: of the table, rejected messages, metrics, and Spark's checkpoint.
-    data: str = ""
-    rejected: str = ""
-    metrics: str = ""
-    checkpoint: str = ""
+    data: str = option(place, "")
+    rejected: str = option(place, "")
+    metrics: str = option(place, "")
+    checkpoint: str = option(place, "")
     #: Where a run serves its metrics for Prometheus: "host:port" (port 0: any free one).
-    http_address: str = ""
+    http_address: str = option(listening_address, "")
     #: The place where every message is kept unchanged, for replays; "" for none.
-    archive: str = ""
+    archive: str = option(place, "")
     #: Settings of Spark, if the run starts a session of its own.
     spark: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.location:
-            raise InvalidOption("location", self.location, "it must be given: a directory, or a URL for Spark")
-        for name in ("location", "data", "rejected", "metrics", "checkpoint", "archive"):
-            if getattr(self, name):
-                _check_place(name, getattr(self, name))
-        if self.format not in FORMATS:
-            raise InvalidOption("format", self.format, f"it must be one of {', '.join(FORMATS)}")
-        if self.timestamp_unit not in TIMESTAMP_UNITS:
-            reason = f"it must be one of {', '.join(TIMESTAMP_UNITS)}"
-            raise InvalidOption("parse.timestamp_unit", self.timestamp_unit, reason)
+        for name, known in named_options(Pipeline).items():
+            if (value := getattr(self, name)) != known.default:
+                object.__setattr__(self, name, _read(name, value, f"parse.{name}" if name in _PARSE else name))
         if self.format_options and self.format == "parquet":
             reason = "only the formats delta and iceberg have options"
             raise InvalidOption("table.options", ", ".join(self.format_options), reason)
-        for name in ("dedupe_within", "trigger", "stop_above"):
-            if getattr(self, name) < 0:
-                raise InvalidOption(name, getattr(self, name), "it cannot be negative")
-        if self.stop_above > 1:
-            raise InvalidOption("parse.stop_above", self.stop_above, "it must be a number from 0 to 1, as 0.05 for 5 %")
-        if self.http_address:
-            try:
-                if parse_address(self.http_address, to_listen=True).path:
-                    raise InvalidOption("http_address", self.http_address, 'it must be "host:port"')
-            except InvalidAddress as exc:
-                raise InvalidOption("http_address", self.http_address, str(exc)) from None
         check_given(self.transform, "transform")
         check_topics(self.topics)
         options = self.source_options
@@ -208,7 +222,7 @@ class Pipeline:
         given = {key: value for key, value in self.topics.get(topic, {}).items() if key != "channel"}
         for key, value in given.items():
             if key != "transform":
-                given[key] = _checked(f"topics.{topic}.{key}", value, Pipeline, key)
+                given[key] = _read(key, value, f"topics.{topic}.{key}")
         return replace(
             self,
             **{
@@ -310,7 +324,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
 def _values(path: str, found: Mapping[str, object], directory: Path) -> dict[str, Any]:
     """The values of the fields, from the content of the file."""
     values: dict[str, Any] = {}
-    flat = {each.name: each for each in fields(Pipeline) if each.name not in {*_TABLES, *_PARSE, "topics"}}
+    flat = named_options(Pipeline).keys() - _PARSE
     for name, value in found.items():
         if name == "transform":
             values[name] = dict(_table(name, value))
@@ -318,22 +332,21 @@ def _values(path: str, found: Mapping[str, object], directory: Path) -> dict[str
             values[name] = {key: _text(f"{name}.{key}", each) for key, each in _flattened(name, value)}
         elif name == "parse":
             _only(path, "parse.", table := _table(name, value), _PARSE)
-            values |= {key: _checked(f"parse.{key}", each, Pipeline, key) for key, each in table.items()}
+            values |= table
         elif name == "topics":
             values[name] = {key: dict(_table(f"{name}.{key}", each)) for key, each in _table(name, value).items()}
         elif name in flat:
-            values[name] = _checked(name, value, Pipeline, name)
+            values[name] = value
         else:
             _only(path, "", {name: value}, [*flat, *_TABLES, "topics", "parse"])
     for required in ("source", "location"):
         if required not in values:
             raise BadPipelineFile(f"{path}: {required} is missing")
-    for place in ("location", "data", "rejected", "metrics", "checkpoint", "archive"):
-        if place in values and not urlsplit(values[place]).scheme:
-            values[place] = str(directory / values[place])
-    for each in values.get("topics", {}).values():
-        if isinstance(each.get("data"), str) and not urlsplit(each["data"]).scheme:
-            each["data"] = str(directory / each["data"])
+    places = [name for name, known in named_options(Pipeline).items() if known.metadata["read"] is place]
+    for given in (values, *values.get("topics", {}).values()):
+        for name in places:
+            if isinstance(given.get(name), str) and not urlsplit(given[name]).scheme:
+                given[name] = str(directory / given[name])
     return values
 
 
@@ -372,24 +385,15 @@ def _text(name: str, value: object) -> str:
     raise InvalidOption(name, value, "it must be text, a number, true or false, or a list of texts")
 
 
-def _checked(name: str, value: object, cls: type, attribute: str) -> object:
-    """Check that a value has the type of the field's default; a duration may be text such as "10s"."""
-    default = next((each.default for each in fields(cls) if each.name == attribute), "")
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise InvalidOption(name, value, "it must be true or false")
-    elif isinstance(default, float):
-        if isinstance(value, str):
-            try:
-                return duration(value)
-            except UsageError as exc:
-                raise InvalidOption(name, value, str(exc)) from None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InvalidOption(name, value, "it must be a number")
-        return float(value)
-    elif not isinstance(value, str):
-        raise InvalidOption(name, value, "it must be text")
-    return value
+def _read(name: str, value: object, given_as: str) -> Any:
+    """The value of a field of Pipeline, from the file or from Python.
+
+    :param given_as: its name in the file
+    """
+    try:
+        return named_options(Pipeline)[name].metadata["read"](_text(given_as, value))
+    except UsageError as exc:
+        raise InvalidOption(given_as, value, exc.reason if isinstance(exc, InvalidOption) else str(exc)) from None
 
 
 def _parsed(cls: type[_Options], given: Mapping[str, str], table: str) -> _Options:
@@ -404,11 +408,6 @@ def _check_columns(options: SourceOptions) -> None:
         raise InvalidOption("source.schema", options.schema, "give parse.schema, or the schema of [topics.NAME]")
     if options.columns:
         raise InvalidOption("source.columns", ",".join(options.columns), "the pipeline chooses the columns itself")
-
-
-def _check_place(name: str, value: str) -> None:
-    if not urlsplit(value).scheme and not Path(value).is_absolute():
-        raise InvalidOption(name, value, "it must be an absolute path, since executors run elsewhere, or a URL")
 
 
 def _url(place: str) -> str:
@@ -464,7 +463,7 @@ def with_topics(source: Mapping[str, str], topics: Mapping[str, Mapping[str, Any
     by_name = {name.lower(): value for name, value in source.items()}
     if "topic" in by_name:
         raise InvalidOption("source.topic", by_name["topic"], "give source.topics, or only the tables [topics.NAME]")
-    named = {of.topic: of for of in map(TopicChannel.parse, _words(by_name.get("topics", "")))}
+    named = {of.topic: of for of in map(TopicChannel.parse, words(by_name["topics"]) if by_name.get("topics") else ())}
     for topic, given in topics.items():
         of = named.get(topic) or TopicChannel(topic, "")
         named[topic] = TopicChannel(topic, str(given.get("channel") or of.channel))
@@ -503,7 +502,3 @@ def options_of(table: Mapping[str, str], kind: str, title: str, topic: str) -> d
     # Topics may have characters that names in catalogs may not.
     own = re.sub("[^0-9A-Za-z_]", lambda found: f"_x{ord(found[0]):02x}", topic)
     return {**table, f"{OF_FORMAT}identifier": f"{whole}_{own}"}
-
-
-def _words(value: str) -> list[str]:
-    return [word.strip() for word in value.split(",") if word.strip()]
