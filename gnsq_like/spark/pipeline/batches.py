@@ -23,7 +23,7 @@ import pyarrow as pa
 from gnsq_like.deadletter import DeadLetter, pack_envelope
 from gnsq_like.spark.pipeline import metrics
 from gnsq_like.spark.pipeline.config import Pipeline
-from gnsq_like.spark.pipeline.destinations import TableWriter, place
+from gnsq_like.spark.pipeline.destinations import TableWriter
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.metrics import Group, MinuteMetrics
 from gnsq_like.spark.pipeline.owners import Owner
@@ -39,6 +39,7 @@ from gnsq_like.spark.tables.data_file import (
     batch_name,
     drop_files,
     hidden_path,
+    place,
     time_of,
 )
 
@@ -165,12 +166,11 @@ class BatchWriter:
 
     def _table(self, topic: str | None) -> TableWriter:
         if topic not in self._tables:
-            body = self._plan.target(topic or "").bodies.after if topic else self._plan.bodies[None].after
-            self._tables[topic] = TableWriter(self._own(topic), body, self._owner)
+            self._tables[topic] = TableWriter(self._own(topic), self._plan.bodies_of(topic).after, self._owner)
         return self._tables[topic]
 
     def _place(self, what: str, files: Sequence[DataFile], seen_at: datetime, number: int) -> None:
-        place(self._pipeline.place(what), files, self._directory(seen_at, number))
+        place(self._pipeline.place(what), self._directory(seen_at, number), files)
 
     def _directory(self, seen_at: datetime, number: int) -> str:
         return batch_directory(seen_at, batch_name(self._query_id, number))

@@ -7,21 +7,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline.config import FORMATS, Pipeline
 from gnsq_like.spark.pipeline.owners import Owner
-from gnsq_like.spark.pipeline.transform import BODY, KEPT
+from gnsq_like.spark.pipeline.transform import BODY
+from gnsq_like.spark.pipeline.writing import KEPT_TYPES
 from gnsq_like.spark.tables import data_file
 from gnsq_like.spark.tables.columns import added_in_map, check_kept, keep, refuse_change
 from gnsq_like.spark.tables.committed_table import CommittedTable
-from gnsq_like.spark.tables.data_file import DataFile, TableError
+from gnsq_like.spark.tables.data_file import DataFile
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
-
-_TYPES = {"timestamp": TimestampType(), "seen_at": TimestampType(), "attempts": IntegerType()}
 
 
 class TableWriter:
@@ -69,25 +69,13 @@ class TableWriter:
             if files and not self._is_schema_kept:
                 keep(self._place, self._body)
                 self._is_schema_kept = True
-            place(self._place, files, data_file.batch_directory(seen_at, data_file.batch_name(query_id, number)))
+            directory = data_file.batch_directory(seen_at, data_file.batch_name(query_id, number))
+            data_file.place(self._place, directory, files)
         elif files:
-            columns = [StructField(name, _TYPES.get(name, StringType())) for name in KEPT]
-            schema = StructType([*columns, StructField(BODY, self._body)])
+            schema = StructType([*from_arrow_schema(KEPT_TYPES).fields, StructField(BODY, self._body)])
             data_file.check_files(self._place, files)
             self._table.prepare(schema)
             self._table.commit(f"{query_id}/data", number, files)
-
-
-def place(table: str, files: Sequence[DataFile], directory: str) -> None:
-    """Make hidden files the content of a batch's directory in a table of plain files; raises TableError.
-
-    Not atomic: a reader may see a part of the batch, and a batch that is killed here is repeated.
-    """
-    data_file.check_files(table, files)
-    try:
-        data_file.place(table, directory, files)
-    except OSError as exc:
-        raise TableError(f"{table}/{directory} cannot be written: {exc}") from exc
 
 
 # -- which table it is, and whether it fits ---------------------------------------------------------------

@@ -21,7 +21,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import NotBegun
@@ -29,9 +29,11 @@ from gnsq_like.spark.staging.offsets import Offset, Offsets, TopicChannel
 from gnsq_like.spark.staging.records import DamagedRecord, End
 from gnsq_like.spark.staging.staging_log import StagingLog, base_of, examine, mend_part
 from gnsq_like.spark.staging.store import StagingError, open_store
-from gnsq_like.spark.tables.data_file import batch_name
+from gnsq_like.spark.tables.data_file import batch_name, list_names
 
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+#: Of a file in ``offsets``, before the line of the source.
+_FIRST_LINES = ["v1", '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}']
 _SCHEME = "file://"
 
 
@@ -45,8 +47,16 @@ class TableProblem(NamedTuple):
 
 
 def check_checkpoint(pipeline: Pipeline) -> None:
-    """Raise NotBegun if a file of the checkpoint is damaged, as far as that is a directory."""
-    if not pipeline.place("checkpoint").startswith(_SCHEME):
+    """Raise NotBegun if a pipeline has made the checkpoint that dropped copies by Spark's state, or if a file of it is
+    damaged, as far as it is a directory."""
+    checkpoint = pipeline.place("checkpoint")
+    if list_names(f"{checkpoint}/state"):
+        raise NotBegun(
+            f"the checkpoint {checkpoint} is that of an older gnsq_like, which dropped copies by Spark's state. The "
+            f"source does that now: remove {checkpoint}/state, and the pipeline continues, with nothing lost and "
+            f"nothing twice. Or end it with the older version, in a run with --available-now"
+        )
+    if not checkpoint.startswith(_SCHEME):
         return
     for problem in _Checkpoint(pipeline).problems():
         raise NotBegun(f"{problem.text}; gnsq-like pipeline repair does it")
@@ -116,9 +126,7 @@ class _Checkpoint:
         text = f"{_state(path)}, which has the id of the query"
         owners = self._owners()
         if len(owners) == 1:
-            [found] = owners
-            meaning = "it is written anew, as the table knows it. Nothing is lost, and nothing comes again"
-            yield TableProblem(f"{text}: {meaning}", lambda: _write(path, json.dumps({"id": found})))
+            yield _written_anew(path, text, ", as the table knows it", json.dumps({"id": owners.pop()}))
         elif not self._commits and not owners:
             yield TableProblem(f"{text}: no batch has been written, so another id does", lambda: _remove(path))
         else:
@@ -153,10 +161,8 @@ class _Checkpoint:
                 None,
             )
         value = json.dumps(before.after(ends, 0).to_dict())
-        lines = _lines(self._root / "offsets" / str(self.last - 1), 3) or ["v1", _no_metadata()]
-        content = "\n".join((*lines[:2], value))
-        meaning = "it is written anew from the stage. Nothing is lost, and nothing comes again"
-        return TableProblem(f"{text}: {meaning}", lambda: _write(path, content))
+        lines = _lines(self._root / "offsets" / str(self.last - 1), 3) or _FIRST_LINES
+        return _written_anew(path, text, " from the stage", "\n".join((*lines[:2], value)))
 
     def _plan_again(self, path: Path) -> None:
         """Remove what the batch has written so far: as its time is not known, it would not be replaced."""
@@ -182,17 +188,13 @@ class _Checkpoint:
         }
         lines = _lines(self._root / "offsets" / str(self.last), 3) or []
         content = "\n".join((*lines[:2], json.dumps(Offsets(logs).to_dict())))
-        meaning = "it is written anew, from the one after it. Nothing is lost, and nothing comes again"
-        return TableProblem(f"{_state(path)}: {meaning}", lambda: _write(path, content))
+        return _written_anew(path, _state(path), ", from the one after it", content)
 
     def _commit(self, path: Path, number: int) -> TableProblem:
         if number < self.last:
-            meaning = "it is written anew. Nothing is lost, and nothing comes again"
-            return TableProblem(f"{path} is damaged: {meaning}", lambda: _write(path, _COMMIT))
-        meaning = (
-            "it is removed, and the batch is repeated. Nothing is lost, and nothing is twice in a table; its dead "
-        )
-        return TableProblem(f"{path} is damaged: {meaning}letters are published again", lambda: _remove(path))
+            return _written_anew(path, _state(path), "", _COMMIT)
+        meaning = "it is removed, and the batch is repeated. Nothing is lost, and nothing is twice in a table; its dead"
+        return TableProblem(f"{_state(path)}: {meaning} letters are published again", lambda: _remove(path))
 
 
 def _planned_after(pipeline: Pipeline, before: Offsets) -> dict[TopicChannel, Offset]:
@@ -290,9 +292,9 @@ def _state(path: Path) -> str:
     return f"{path} is {'damaged' if path.exists() else 'gone'}"
 
 
-def _no_metadata() -> str:
-    values: dict[str, Any] = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
-    return json.dumps(values)
+def _written_anew(path: Path, text: str, source: str, content: str) -> TableProblem:
+    meaning = f"it is written anew{source}. Nothing is lost, and nothing comes again"
+    return TableProblem(f"{text}: {meaning}", lambda: _write(path, content))
 
 
 def _write(path: Path, content: str) -> None:

@@ -29,7 +29,6 @@ from gnsq_like.spark.pipeline.repair import check_checkpoint
 from gnsq_like.spark.pipeline.status import RunStatus, served
 from gnsq_like.spark.pipeline.transform import load_function
 from gnsq_like.spark.source.nsqds import Nsqds
-from gnsq_like.spark.tables.data_file import list_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -186,21 +185,15 @@ class _Run:
 
         checkpoint = self._pipeline.place("checkpoint")
         owner = Owner(checkpoint, adopt=adopt)
+        trigger = (
+            {"availableNow": True} if available_now else {"processingTime": f"{self._pipeline.trigger:.3f} seconds"}
+        )
         register(self._spark)
         try:
             rows, plan = stream_of(self._pipeline, self._spark)
             writer = BatchWriter(self._pipeline, plan, lambda: self._snapshot.depth, self._written.append, owner=owner)
             writer.check()
-        except NSQError:
-            raise
-        except Exception as exc:
-            raise failure(exc, self._places) from exc
-        self._writer = writer
-        trigger = (
-            {"availableNow": True} if available_now else {"processingTime": f"{self._pipeline.trigger:.3f} seconds"}
-        )
-        try:
-            _check_checkpoint(checkpoint)
+            self._writer = writer
             self._query = (
                 rows.writeStream.queryName(self._pipeline.title)
                 .option("checkpointLocation", checkpoint)
@@ -275,14 +268,4 @@ class _Run:
             lag=status.lag,
             depth=status.depth,
             seconds=now - self._started,
-        )
-
-
-def _check_checkpoint(checkpoint: str) -> None:
-    """Raise NotBegun if a pipeline has made the checkpoint that dropped copies by Spark's state."""
-    if list_names(f"{checkpoint}/state"):
-        raise NotBegun(
-            f"the checkpoint {checkpoint} is that of an older gnsq_like, which dropped copies by Spark's state. The "
-            f"source does that now: remove {checkpoint}/state, and the pipeline continues, with nothing lost and "
-            f"nothing twice. Or end it with the older version, in a run with --available-now"
         )

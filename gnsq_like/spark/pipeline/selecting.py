@@ -7,6 +7,7 @@ writer, which counts all messages: one that ``where`` leaves out, or that was re
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gnsq_like.errors import InvalidOption
@@ -185,7 +186,7 @@ def plan_for(pipeline: Pipeline, made: Mapping[str | None, DataType] | None = No
     """
     from pyspark.sql.types import BinaryType
 
-    from gnsq_like.spark.pipeline.writing import Bodies, plan_of
+    from gnsq_like.spark.pipeline.writing import Bodies, WritingPlan
 
     bodies = {}
     for topic, own in targets_of(pipeline).items():
@@ -195,4 +196,5 @@ def plan_for(pipeline: Pipeline, made: Mapping[str | None, DataType] | None = No
         name = f"topics.{topic}.transform" if "transform" in pipeline.topics.get(topic or "", {}) else "transform"
         function = load_function(own.transform, name)
         bodies[topic] = Bodies(schema, before, type_made(own.transform, name, before), packed(function))
-    return plan_of(pipeline, bodies, is_made=made is not None)
+    # Tasks need nothing else.
+    return WritingPlan(replace(pipeline, spark={}, dead_letters={}), bodies, is_made=made is not None)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import DataType, StructType
 
 from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.metrics import Counting, Group
@@ -59,31 +59,9 @@ class WritingPlan:
     #: Whether the rows have columns of bodies already, made by Spark's plan; else they have bytes.
     is_made: bool
 
-    def target(self, topic: str) -> Target:
-        """The target of a topic's messages."""
-        key = topic if topic in self.bodies else None
-        own = self.pipeline.for_topic(topic)
-        column = made_column(list(self.bodies).index(key)) if self.is_made else BODY
-        return Target(own, self.bodies[key], column, topic if self.pipeline.is_by_topic else None)
-
-
-@dataclass(frozen=True)
-class Target:
-    """The treatment of the messages of one topic, or of all."""
-
-    #: The pipeline of this topic alone.
-    pipeline: Pipeline
-    bodies: Bodies
-    #: The column of its bodies, if Spark's plan has made it.
-    column: str
-    #: The topic whose table it is; None if all share one.
-    topic: str | None
-
-    @property
-    def stored(self) -> DataType:
-        """The type of bodies in the table."""
-        columns = StructType([StructField(BODY, self.bodies.after)])
-        return storable(columns, without_small=self.pipeline.format == "iceberg")[BODY].dataType
+    def bodies_of(self, topic: str | None) -> Bodies:
+        """The bodies of a topic's messages."""
+        return self.bodies[topic if topic in self.bodies else None]
 
 
 class WrittenFile(NamedTuple):
@@ -139,7 +117,7 @@ class Writing:
     def _write_rows(self, batch: pa.RecordBatch) -> None:
         for topic, rows in by_topic(batch):
             if topic not in self._readers:
-                self._readers[topic] = _Reader(self._plan.target(topic), is_made=self._plan.is_made)
+                self._readers[topic] = _Reader(self._plan, topic)
             self._add(topic, self._readers[topic], rows)
 
     def _add(self, topic: str, reader: _Reader, rows: pa.RecordBatch) -> None:
@@ -158,13 +136,13 @@ class Writing:
         if read.bodies.null_count:
             chosen = chosen.filter(read.bodies.is_valid())
         if chosen.num_rows:
-            self._write("data", reader.target.topic, reader.transformed(chosen))
+            self._write("data", topic if self._plan.pipeline.is_by_topic else None, reader.transformed(chosen))
 
     def _write(self, what: str, topic: str | None, rows: pa.RecordBatch) -> None:
         if not rows.num_rows:
             return
         if (what, topic) not in self._files:
-            own = self._plan.pipeline if topic is None else self._readers[topic].target.pipeline
+            own = self._plan.pipeline if topic is None else self._readers[topic].pipeline
             is_committed = what == "data" and own.format != "parquet"
             path = new_path(time_of(self._report.seen_us)) if is_committed else hidden_path()
             self._files[what, topic] = FileWriter(own.place(what), path, rows.schema)
@@ -195,24 +173,25 @@ class _Read(NamedTuple):
 
 
 class _Reader:
-    """The bodies of one topic.
+    """The bodies of one topic."""
 
-    :param is_made: whether Spark's plan has read them
-    """
-
-    def __init__(self, target: Target, *, is_made: bool) -> None:
-        self.target = target
-        self._is_made = is_made
-        self._function: Function | None = pickle.loads(target.bodies.function) if target.bodies.function else None
-        self._stored = to_arrow_type(target.stored, timezone="UTC")
-        schema, before = target.bodies.schema, storable(StructType([StructField(BODY, target.bodies.before)]))
-        made = to_arrow_type(before[BODY].dataType, timezone="UTC") if self._function is not None else self._stored
-        self._parser = Parser(schema, target.pipeline.timestamp_unit, made) if schema is not None else None
+    def __init__(self, plan: WritingPlan, topic: str) -> None:
+        #: The pipeline of this topic alone.
+        self.pipeline = plan.pipeline.for_topic(topic)
+        bodies = plan.bodies_of(topic)
+        #: The column that Spark's plan has made of them, if it has.
+        keys = list(plan.bodies)
+        self._made = made_column(keys.index(topic if topic in keys else None)) if plan.is_made else None
+        self._function: Function | None = pickle.loads(bodies.function) if bodies.function else None
+        stored = storable(bodies.after, without_small=self.pipeline.format == "iceberg")
+        self._stored = to_arrow_type(stored, timezone="UTC")
+        made = to_arrow_type(storable(bodies.before), timezone="UTC") if bodies.function else self._stored
+        self._parser = Parser(bodies.schema, self.pipeline.timestamp_unit, made) if bodies.schema is not None else None
 
     def read(self, rows: pa.RecordBatch) -> _Read:
         """The bodies, in the type that they have in the table unless there is a function."""
-        if self._is_made:
-            bodies = rows.column(self.target.column)
+        if self._made is not None:
+            bodies = rows.column(self._made)
             if self._function is None:
                 bodies = bodies.cast(self._stored)
             return _Read(rows.column("raw"), rows.column("size"), bodies, rows.column("reason"))
@@ -246,8 +225,3 @@ def plain_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
     kept = [rows.column(name).cast(KEPT_TYPES.field(name).type) for name in KEPT]
     sizes = pc.binary_length(rows.column(BODY))
     return pa.RecordBatch.from_arrays([*kept, sizes, rows.column(BODY)], names=[*KEPT, "size", BODY])
-
-
-def plan_of(pipeline: Pipeline, bodies: Mapping[str | None, Bodies], *, is_made: bool) -> WritingPlan:
-    """The plan for tasks, without what only the driver needs."""
-    return WritingPlan(replace(pipeline, spark={}, dead_letters={}), bodies, is_made)

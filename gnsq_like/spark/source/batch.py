@@ -98,7 +98,8 @@ def peek(address: str, of: TopicChannel, options: SourceOptions, wanted: int) ->
             connection.close_subscription()
         except NSQError as exc:
             logger.warning("%s; nsqd delivers again, after msg_timeout, whatever was in flight", exc)
-        give_back(connection, buffer.pop())
+        for message in buffer.pop():
+            connection.requeue(message[2])
         return messages
     finally:
         connection.close()

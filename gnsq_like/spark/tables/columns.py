@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from pyspark.sql.types import (
     ArrayType,
@@ -34,26 +35,25 @@ from pyspark.sql.types import (
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.tables.data_file import list_names, read_text, write_text
 
+_Kind = TypeVar("_Kind", bound=DataType)
 
-def storable(columns: StructType, *, without_small: bool = False) -> StructType:
-    """The columns that keep values of these types.
+
+def storable(kind: _Kind, *, without_small: bool = False) -> _Kind:
+    """The type that keeps values of this one.
 
     :param without_small: whether the table has no integers of one or two bytes
     """
-    return StructType([StructField(each.name, _storable(each.dataType, without_small)) for each in columns.fields])
-
-
-def _storable(kind: DataType, without_small: bool) -> DataType:
+    inner = partial(storable, without_small=without_small)
+    found: Any = kind
     if isinstance(kind, StructType):
-        return storable(kind, without_small=without_small)
-    if isinstance(kind, ArrayType):
-        return ArrayType(_storable(kind.elementType, without_small))
-    if isinstance(kind, MapType):
-        # Keys are never null.
-        return MapType(_storable(kind.keyType, without_small), _storable(kind.valueType, without_small))
-    if without_small and isinstance(kind, ByteType | ShortType):
-        return IntegerType()
-    return kind
+        found = StructType([StructField(each.name, inner(each.dataType)) for each in kind.fields])
+    elif isinstance(kind, ArrayType):
+        found = ArrayType(inner(kind.elementType))
+    elif isinstance(kind, MapType):
+        found = MapType(inner(kind.keyType), inner(kind.valueType))  # keys are never null
+    elif without_small and isinstance(kind, ByteType | ShortType):
+        found = IntegerType()
+    return found
 
 
 class Difference(NamedTuple):

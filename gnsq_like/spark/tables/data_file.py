@@ -114,11 +114,20 @@ def is_hidden(path: str) -> bool:
 
 
 def place(table: str, directory: str, files: Sequence[DataFile]) -> None:
-    """Make hidden files the content of a directory, and of what it had, remove the rest.
+    """Make hidden files the content of a directory, and of what it had, remove the rest. Raises TableError.
+
+    Not atomic: a reader may see a part of a batch, and a batch that is killed here is repeated.
 
     :param directory: relative to the table; it goes if there are no files
     """
-    system, root = file_system(table)
+    check_files(table, files)
+    try:
+        _place(*file_system(table), directory, files)
+    except OSError as exc:
+        raise TableError(f"{table}/{directory} cannot be written: {exc}") from exc
+
+
+def _place(system: fs.FileSystem, root: str, directory: str, files: Sequence[DataFile]) -> None:
     target = f"{root}/{directory}"
     found = system.get_file_info(fs.FileSelector(target, allow_not_found=True))
     if not files:

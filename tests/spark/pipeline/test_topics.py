@@ -51,9 +51,8 @@ def numbers(name: str, found: range) -> list[bytes]:
 def test_a_table_for_each_topic_needs_no_settings_of_topics() -> None:
     given = {"channel": "table", "lookupd_http_addresses": "127.0.0.1:1", "topics_pattern": "x.*"}
     plan = plan_for(Pipeline(location="/out", source=given, table_by_topic=True))
-    target = plan.target("x.y")
-    assert (target.topic, target.pipeline.place("data")) == ("x.y", "file:///out/data/x.y")
-    assert target.bodies == plan.bodies[None]
+    assert plan.pipeline.for_topic("x.y").place("data") == "file:///out/data/x.y"
+    assert plan.bodies_of("x.y") == plan.bodies[None]
 
 
 @pytest.mark.parametrize("topic", [".", ".."])
