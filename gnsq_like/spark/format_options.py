@@ -21,6 +21,7 @@ from gnsq_like.errors import InvalidOption, UsageError, did_you_mean
 from gnsq_like.options import ConnectionOptions, make_options
 from gnsq_like.options.text import parse_duration, read_size, read_text
 from gnsq_like.spark.staging.offsets import TopicChannel
+from gnsq_like.tools.client_options import parse_value, text_options
 from gnsq_like.wire.names import encode_channel, encode_topic
 
 if TYPE_CHECKING:
@@ -449,18 +450,17 @@ class SourceOptions:
 def connection_options(given: Mapping[str, str], **own: object) -> ConnectionOptions:
     """Connection options from the user's ``nsq.`` options and from our own, which users may not set."""
     values: dict[str, object] = {}
-    known = {each.name: each.metadata for each in fields(ConnectionOptions)}
+    known = text_options(ConnectionOptions)
     for name, value in given.items():
         if name in own:
             raise InvalidOption(f"nsq.{name}", value, _OWN_NSQ.get(name, "the source sets it itself"))
         if name not in known:
             # Without the value, which may be a secret under a misspelt name.
             raise _unknown(f"nsq.{name}", "<hidden>", [f"nsq.{each}" for each in known])
-        kinds = known[name]["kind"]
         try:
-            values[name] = read_text(value, kinds if isinstance(kinds, tuple) else (kinds,))
-        except UsageError as exc:
-            raise InvalidOption(f"nsq.{name}", "<hidden>" if known[name]["secret"] else value, str(exc)) from None
+            values[name] = parse_value(ConnectionOptions, name, value, default_unit="s")
+        except InvalidOption as exc:
+            raise InvalidOption(f"nsq.{name}", exc.value, exc.reason) from None
     return make_options(ConnectionOptions, values | own)
 
 

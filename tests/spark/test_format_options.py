@@ -64,6 +64,7 @@ def test_every_option_of_the_table_is_read() -> None:
             "columns": "body, timestamp_ns",
             "nsq.sample_rate": "5",
             "nsq.heartbeat_interval": "2.5",
+            "nsq.connect_timeout": "1500ms",
             "storage.key": "k",
         },
     )
@@ -74,6 +75,7 @@ def test_every_option_of_the_table_is_read() -> None:
     assert options.storage == {"key": "k"}
     connection = options.connection_options()
     assert (connection.sample_rate, connection.heartbeat_interval, connection.msg_timeout) == (5, 2.5, 5.0)
+    assert connection.connect_timeout == 1.5
     assert pickle.loads(pickle.dumps(options)) == options
 
 

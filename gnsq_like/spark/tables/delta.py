@@ -16,6 +16,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,14 +49,19 @@ class DeltaLakeTable:
         self._prepared: StructType | None = None
         self._uri = url.removeprefix("file://") if urlsplit(url).scheme == "file" else url
 
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Raise TableError for deltalake's errors."""
+        try:
+            yield
+        except (DeltaError, OSError) as exc:
+            raise TableError(f"the Delta table {self.url} cannot be used: {exc}") from exc
+
     def load(self) -> DeltaTable | None:
         """The table's present state; None if there is no table. Raises TableError."""
-        try:
+        with self._named_errors(), suppress(TableNotFoundError):
             return DeltaTable(self._uri, storage_options=self._options or None)
-        except TableNotFoundError:
-            return None
-        except (DeltaError, OSError) as exc:
-            raise TableError(f"the Delta table {self.url} cannot be read: {exc}") from exc
+        return None
 
     def loaded(self) -> DeltaTable:
         """The table's present state; raises TableError also if there is none."""
@@ -92,14 +98,12 @@ class DeltaLakeTable:
             table.alter.add_columns(Schema.from_json(columns.json()).fields)
             return True
 
-        try:
+        with self._named_errors():
             keep_trying(add, (CommitFailedError,), self.url)
-        except DeltaError as exc:
-            raise TableError(f"the Delta table {self.url} takes no new columns: {exc}") from exc
 
     def _create(self, columns: StructType) -> None:
         schema = Schema.from_json(StructType([*columns.fields, *PARTITION.fields]).json())
-        try:
+        with self._named_errors():
             DeltaTable.create(
                 self._uri,
                 schema,
@@ -107,8 +111,6 @@ class DeltaLakeTable:
                 partition_by=PARTITION.names,
                 storage_options=self._options or None,
             )
-        except (DeltaError, OSError) as exc:
-            raise TableError(f"the Delta table {self.url} cannot be created: {exc}") from exc
 
     def commit(self, application: str, number: int, files: Sequence[DataFile]) -> bool:
         now = int(time.time() * 1000)
@@ -127,10 +129,8 @@ class DeltaLakeTable:
             )
             return True
 
-        try:
+        with self._named_errors():
             return keep_trying(attempt, (CommitFailedError,), self.url)
-        except (DeltaError, OSError) as exc:
-            raise TableError(f"the Delta table {self.url} cannot be written: {exc}") from exc
 
     def maintain(self, care: Care) -> Iterator[str]:
         steps: list[Callable[[DeltaTable, Care], Iterator[str]]] = [_drop, _compact, _vacuum]
@@ -140,12 +140,11 @@ class DeltaLakeTable:
             loaded = self.load()
             if loaded is None:
                 return
-            try:
-                yield from step(loaded, care)
-            except CommitFailedError:
-                yield "something was left for the next time, because the table was changed meanwhile"
-            except (DeltaError, OSError) as exc:
-                raise TableError(f"the Delta table {self.url} cannot be maintained: {exc}") from exc
+            with self._named_errors():
+                try:
+                    yield from step(loaded, care)
+                except CommitFailedError:
+                    yield "something was left for the next time, because the table was changed meanwhile"
         removed = clean(self.url, lambda path: _FILE.fullmatch(path) is not None, lambda: _tracked(self), care.now)
         if removed:
             yield f"{len(removed)} files removed that were never committed"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -116,32 +116,33 @@ class IcebergTable:
     def catalog(self) -> Catalog:
         """The catalog; raises TableError."""
         if self._catalog is None:
-            try:
+            with self._named_errors():
                 if self._file is not None:
                     self._file.parent.mkdir(parents=True, exist_ok=True)
                 self._catalog = load_catalog(self._catalog_name, **self._properties)
-            except Exception as exc:  # of whatever the catalog is made of
-                raise self._unusable(exc) from exc
             # Its connections to a database end with this table. Not at the interpreter's exit, which a forked child has
             # too: a connection that both have would be closed for both.
             finalize(self, self._catalog.close).atexit = False
         return self._catalog
 
-    def _unusable(self, exc: Exception) -> TableError:
-        text = str(exc).strip().partition("\n")[0]
-        return TableError(f"the Iceberg table {self.identifier} at {self.url} cannot be used: {text}")
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Raise TableError for any error."""
+        try:
+            yield
+        except TableError:
+            raise
+        except Exception as exc:  # of whatever the catalog is made of
+            text = str(exc).strip().partition("\n")[0]
+            raise TableError(f"the Iceberg table {self.identifier} at {self.url} cannot be used: {text}") from exc
 
     def load(self) -> Table | None:
         """The table's present state; None if there is no table. Raises TableError."""
         if self._file is not None and not self._file.exists():
             return None
-        catalog = self.catalog()
-        try:
-            return catalog.load_table(self.identifier)
-        except NoSuchTableError:
-            return None
-        except Exception as exc:
-            raise self._unusable(exc) from exc
+        with self._named_errors(), suppress(NoSuchTableError):
+            return self.catalog().load_table(self.identifier)
+        return None
 
     def loaded(self) -> Table:
         """The table's present state; raises TableError also if there is none."""
@@ -165,15 +166,11 @@ class IcebergTable:
             return
         found = self.columns()
         schema = to_arrow_schema(storable(columns, without_small=True), timezone="UTC")
-        try:
+        with self._named_errors():
             if found is None:
                 self._create(schema, wanted)
             elif lacks(found, wanted):
                 keep_trying(lambda: self._add(schema, wanted), conflicts(), self.url)
-        except TableError:
-            raise
-        except Exception as exc:
-            raise self._unusable(exc) from exc
         self._prepared = wanted
 
     def _create(self, schema: pa.Schema, columns: StructType) -> None:
@@ -210,26 +207,18 @@ class IcebergTable:
                 transaction.set_properties({_BATCH + application: str(number)})
             return True
 
-        try:
+        with self._named_errors():
             return keep_trying(attempt, conflicts(), self.url)
-        except TableError:
-            raise
-        except Exception as exc:
-            raise self._unusable(exc) from exc
 
     def maintain(self, care: Care) -> Iterator[str]:
         if self.load() is None or care.stop():
             return
-        try:
+        with self._named_errors():
             if care.keep_from is not None:
                 yield from _drop(self, care.keep_from)
             if not care.stop():
                 keep = _KEEP_VERSIONS if care.keep_versions is None else care.keep_versions
                 yield from _expire(self, care.now - keep)
-        except TableError:
-            raise
-        except Exception as exc:
-            raise TableError(f"the Iceberg table {self.identifier} cannot be maintained: {exc}") from exc
         if care.stop():
             return
         removed = clean(self.url, _is_ours, lambda: _tracked(self), care.now)
