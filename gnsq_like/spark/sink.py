@@ -165,58 +165,47 @@ class Publishing:
         columns = {name.lower(): column for name, column in zip(batch.schema.names, batch.columns, strict=True)}
         bodies = _bodies(columns["body"], self._options)
         defers = _defers(columns.get("defer_ms"))
-        pool = Pool(_WIDTH)
+        multi_publish = partial(self._producer.multi_publish, atomic=True)
         deferred = []
+        pool = Pool(_WIDTH)
         for topic, rows in _by_topic(columns.get("topic"), self._options.topic, batch.num_rows):
             group = bodies if rows is None else bodies.take(rows)
             waits = defers if rows is None or defers is None else defers.take(rows)
             if waits is not None:
                 later = pc.greater(waits, 0)
-                deferred.append((topic, group.filter(later), waits.filter(later)))
+                deferred.append((topic, group.filter(later).to_pylist(), waits.filter(later).to_pylist()))
                 group = group.filter(pc.invert(later))
             for chunk in _chunks(group, self._options):
-                if self._failure is None:
-                    pool.spawn(self._publish_chunk, topic, chunk)
+                self._spawn(pool, topic, len(chunk), partial(multi_publish, topic, chunk))
+        self._join(pool)
+        pool = Pool(_DEFERRED_WIDTH)
+        for topic, group, waits in deferred:
+            for body, ms in zip(group, waits, strict=True):
+                self._spawn(pool, topic, 1, partial(self._producer.publish, topic, body, defer=ms / 1000))
+        self._join(pool)
+
+    def _spawn(self, pool: Pool, topic: str, count: int, publish: Callable[[], object]) -> None:
+        if self._failure is None:
+            pool.spawn(self._publish, topic, count, publish)
+
+    def _join(self, pool: Pool) -> None:
         pool.join()
         if self._failure is not None:
             raise self._failure
-        for topic, group, waits in deferred:
-            self._publish_deferred(topic, group, waits)
 
-    def _publish_chunk(self, topic: str, chunk: list[bytes]) -> None:
-        # In a greenlet of the pool.
-        publish = partial(self._producer.multi_publish, topic, chunk, atomic=True)
-        try:
-            self._try(topic, len(chunk), publish, publish)
-        except NSQError as exc:
-            self._failure = self._failure or exc
-
-    def _publish_deferred(self, topic: str, bodies: pa.Array, waits: pa.Array) -> None:
-        for start in range(0, len(bodies), _DEFERRED_WIDTH):
-            part = slice(start, start + _DEFERRED_WIDTH)
-            messages = list(zip(bodies[part].to_pylist(), waits[part].to_pylist(), strict=True))
-            results = [self._producer.publish_async(topic, body, defer=ms / 1000) for body, ms in messages]
-            for (body, ms), result in zip(messages, results, strict=True):
-                again = partial(self._producer.publish, topic, body, defer=ms / 1000)
-                self._try(topic, 1, result.get, again)
-
-    def _try(self, topic: str, count: int, first: Callable[[], object], again: Callable[[], object]) -> None:
-        """Publish, and repeat that if it is not confirmed. May switch."""
-        publish = first
+    def _publish(self, topic: str, count: int, publish: Callable[[], object]) -> None:
+        """Publish so many messages, and repeat that if it is not confirmed. In a greenlet of a pool."""
         for left in range(self._options.retries, -1, -1):
             try:
                 publish()
-            except (NotSent, OutcomeUnknown) as exc:
-                publish = again
-                if not left:
-                    raise self._given_up(topic, count, exc) from exc
-            except PublishError as exc:
-                raise self._given_up(topic, count, exc) from exc
-            else:
                 self._count += count
                 return
+            except NSQError as exc:
+                if not left or not isinstance(exc, NotSent | OutcomeUnknown):
+                    self._failure = self._failure or self._given_up(topic, count, exc)
+                    return
 
-    def _given_up(self, topic: str, count: int, reason: PublishError) -> NotPublished:
+    def _given_up(self, topic: str, count: int, reason: NSQError) -> NotPublished:
         return NotPublished(
             f"{count} messages for topic {topic} were not published: {reason}. This task published {self._count} "
             f"others before, which stay; when Spark tries it again, they are published again"
@@ -276,26 +265,19 @@ def _by_topic(column: pa.Array | None, default: str | None, count: int) -> list[
 
 def _chunks(bodies: pa.Array, options: SinkOptions) -> Iterator[list[bytes]]:
     """Divide bodies into lists for one MPUB each."""
-    room = options.max_batch_bytes - _COUNT_BYTES
-    for start in range(0, len(bodies), options.max_batch_messages):
-        part = bodies.slice(start, options.max_batch_messages)
-        if pc.sum(pc.binary_length(part)).as_py() + _SIZE_BYTES * len(part) <= room:
-            yield part.to_pylist()
-        else:
-            yield from _cut_by_bytes(part.to_pylist(), room)
-
-
-def _cut_by_bytes(bodies: list[bytes], room: int) -> Iterator[list[bytes]]:
     chunk: list[bytes] = []
-    left = room
-    for body in bodies:
+    left = 0
+    for body in bodies.to_pylist():
         needed = len(body) + _SIZE_BYTES
-        if needed > left:
+        if chunk and (needed > left or len(chunk) == options.max_batch_messages):
             yield chunk
-            chunk, left = [], room
+            chunk = []
+        if not chunk:
+            left = options.max_batch_bytes - _COUNT_BYTES
         chunk.append(body)
         left -= needed
-    yield chunk
+    if chunk:
+        yield chunk
 
 
 class WrongColumns(UsageError):
@@ -316,15 +298,14 @@ class Published(WriterCommitMessage):
 class _Writer:
     """The common part of the writers of batches and of streams.
 
-    :param overwrite: whether the user asked for another mode than ``append``
+    :param overwrite: whether the user asked for another mode than "append"
     """
-
-    #: How the user asks for the only possible mode.
-    append = ""
 
     def __init__(self, schema: StructType, overwrite: bool, options: SinkOptions) -> None:
         if overwrite:
-            raise WrongMode(f"a topic cannot be overwritten: write with {self.append}")
+            raise WrongMode(
+                'a topic cannot be overwritten: write with mode("append"), or a stream with outputMode("append")'
+            )
         check_columns(schema, options)
         self._options = options
 
@@ -337,8 +318,6 @@ class _Writer:
 class NsqWriter(_Writer, DataSourceArrowWriter):
     """Publishes a batch."""
 
-    append = 'mode("append")'
-
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log how many messages stay published although the job failed."""
         _log_abort("the job", messages)
@@ -346,8 +325,6 @@ class NsqWriter(_Writer, DataSourceArrowWriter):
 
 class NsqStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Publishes each batch of a stream."""
-
-    append = 'outputMode("append")'
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing: published messages need no commit."""

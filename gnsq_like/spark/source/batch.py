@@ -28,7 +28,7 @@ from gnsq_like.spark.source.executor import MessageBuffer, give_back
 from gnsq_like.spark.source.nsqds import Nsqds
 from gnsq_like.spark.source.plan import by_log, make_plan
 from gnsq_like.spark.staging.offsets import Offset, Part, TopicChannel
-from gnsq_like.spark.staging.records import RawMessage, Rows, encode_segment
+from gnsq_like.spark.staging.records import RawMessage, encode_segment, segment_rows
 from gnsq_like.spark.user_errors import without_traceback
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class NsqBatchReader(DataSourceReader):
         with without_traceback():
             messages = peek(part.address, part.of, options, part.messages)
             if messages:
-                plain = Rows(options.plain_columns, part).of(encode_segment(messages))
+                plain = segment_rows(encode_segment(messages), options.plain_columns, part)
                 yield from rows_of([plain], part, options, self._schema)
 
 

@@ -47,7 +47,7 @@ from gnsq_like.spark.source.query_log import lost
 from gnsq_like.spark.staging import index
 from gnsq_like.spark.staging.index import Known
 from gnsq_like.spark.staging.offsets import Part
-from gnsq_like.spark.staging.records import DamagedRecord, End, RawMessage, Rows, decode_segment, encode_segment
+from gnsq_like.spark.staging.records import DamagedRecord, End, RawMessage, decode_segment, encode_segment, segment_rows
 from gnsq_like.spark.staging.staging_log import Confirmed, StagingLog, base_of, examine
 from gnsq_like.spark.staging.store import OpenStore, StagingError, open_store
 
@@ -325,7 +325,6 @@ def read_part(
             f"staging_location {options.staging_location} is not the driver's: on this executor, the log is missing "
             f"from it. It must be a place that the driver and all executors share"
         )
-    rows = Rows(options.plain_columns, part)
     for number in _in_background(lambda note: StreamReceiver(part, log, options, note, connection).run()):
         try:
             record = log.record(part, number)
@@ -334,7 +333,7 @@ def read_part(
         if record is None:  # since it was found
             lost(options, f"{options.staging_location}: {examine(log, part).damage}")
             continue
-        yield rows.of(record.content)
+        yield segment_rows(record.content, options.plain_columns, part)
 
 
 def _in_background(job: Callable[[Callable[[int], None]], None]) -> Iterator[int]:

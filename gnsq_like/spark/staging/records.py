@@ -1,10 +1,10 @@
 """Records of a part in the stage (segments, END, confirmations), with a header that reveals damage; and the rows made
-from segments (``Rows``).
+from segments (:func:`segment_rows`).
 
 The header has a checksum of all that follows it, and the number of messages in all segments of the part before this
 one. So a record that was cut or changed is recognized, and the next one shows how many messages are lost.
 
-A segment is messages as one record batch of Arrow, with only the columns that come from nsqd. ``Rows`` adds the columns
+A segment is messages as one record batch of Arrow, with only the columns that come from nsqd. Rows have others, too,
 that are the same for a whole part (topic, channel, nsqd) or follow from others. So a replay may ask for other columns
 than the first run.
 """
@@ -133,41 +133,16 @@ def ids_of(data: memoryview) -> list[bytes]:
     return ids
 
 
-class Rows:
-    """Makes rows from the segments of a part; their bodies are bytes.
+def segment_rows(data: memoryview, columns: Sequence[str], part: Part) -> pa.RecordBatch:
+    """The rows of a segment; their bodies are bytes.
 
     :param columns: the columns of the rows, in their order
     """
-
-    def __init__(self, columns: Sequence[str], part: Part) -> None:
-        #: The columns that are one value for the whole part.
-        constants = {
-            "topic": pa.scalar(part.of.topic),
-            "channel": pa.scalar(part.of.channel),
-            "nsqd_address": pa.scalar(part.address),
-            "seen_at": pa.scalar(part.seen_us or None, _TIMESTAMP),
-        }
-        self._fields = [(name, _makers.get(name), constants.get(name)) for name in columns]
-        #: Columns of one repeated value, by their name and length: most segments have the same length.
-        self._repeated: dict[tuple[str, int], pa.Array] = {}
-
-    def of(self, data: memoryview) -> pa.RecordBatch:
-        """The rows of one segment."""
-        staged = decode_segment(data)
-        arrays = []
-        for name, make, constant in self._fields:
-            if make is not None:
-                arrays.append(make(staged))
-                continue
-            key = (name, staged.num_rows)
-            if key not in self._repeated:
-                self._repeated = {each: array for each, array in self._repeated.items() if each[1] == key[1]}
-                self._repeated[key] = pa.repeat(constant, staged.num_rows)
-            arrays.append(self._repeated[key])
-        return pa.RecordBatch.from_arrays(arrays, names=[name for name, _, _ in self._fields])
+    staged = decode_segment(data)
+    return pa.RecordBatch.from_pydict({name: _makers[name](staged, part) for name in columns})
 
 
-def _id(staged: pa.RecordBatch) -> pa.Array:
+def _id(staged: pa.RecordBatch, part: Part) -> pa.Array:
     # nsqd's ids are hexadecimal digits. Those of other servers may not be text, and must not be lost.
     column = staged.column("id")
     try:
@@ -176,19 +151,15 @@ def _id(staged: pa.RecordBatch) -> pa.Array:
         return pa.array([each.decode("latin-1") for each in column.to_pylist()], pa.string())
 
 
-def _timestamp(staged: pa.RecordBatch) -> pa.Array:
-    return pc.divide(staged.column("timestamp_ns"), 1000).view(_TIMESTAMP)
-
-
-def _staged(name: str) -> Callable[[pa.RecordBatch], pa.Array]:
-    return lambda staged: staged.column(name)
-
-
-_makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
+_makers: dict[str, Callable[[pa.RecordBatch, Part], pa.Array]] = {
     "id": _id,
-    "body": _staged("body"),
-    "timestamp": _timestamp,
-    "attempts": _staged("attempts"),
-    "timestamp_ns": _staged("timestamp_ns"),
-    "size": lambda staged: pc.binary_length(staged.column("body")),
+    "body": lambda staged, part: staged.column("body"),
+    "timestamp": lambda staged, part: pc.divide(staged.column("timestamp_ns"), 1000).view(_TIMESTAMP),
+    "attempts": lambda staged, part: staged.column("attempts"),
+    "topic": lambda staged, part: pa.repeat(part.of.topic, staged.num_rows),
+    "channel": lambda staged, part: pa.repeat(part.of.channel, staged.num_rows),
+    "nsqd_address": lambda staged, part: pa.repeat(part.address, staged.num_rows),
+    "timestamp_ns": lambda staged, part: staged.column("timestamp_ns"),
+    "seen_at": lambda staged, part: pa.repeat(pa.scalar(part.seen_us or None, _TIMESTAMP), staged.num_rows),
+    "size": lambda staged, part: pc.binary_length(staged.column("body")),
 }

@@ -13,7 +13,7 @@ pa = pytest.importorskip("pyarrow")
 
 from gnsq_like.spark.format_options import COLUMNS  # noqa: E402
 from gnsq_like.spark.staging.offsets import Part, TopicChannel  # noqa: E402
-from gnsq_like.spark.staging.records import RawMessage, Rows, decode_segment, encode_segment, ids_of  # noqa: E402
+from gnsq_like.spark.staging.records import RawMessage, decode_segment, encode_segment, ids_of, segment_rows  # noqa: E402
 from tests.support.spark_points import ADDRESS  # noqa: E402
 
 messages = st.lists(
@@ -39,7 +39,7 @@ PART = Part("log", 1, ADDRESS, 0, 20, of=TopicChannel("clicks", "spark"), seen_u
 
 @given(messages, st.permutations(list(COLUMNS)).flatmap(lambda names: st.integers(1, 10).map(lambda n: names[:n])))
 def test_rows_have_the_columns_asked_for(given_messages: list[RawMessage], columns: list[str]) -> None:
-    rows = Rows(columns, PART).of(encode_segment(given_messages))
+    rows = segment_rows(encode_segment(given_messages), columns, PART)
     assert rows.schema.names == columns
     expected = {
         "id": [each[2].decode("utf-8") if _is_text(each[2]) else None for each in given_messages],
@@ -68,7 +68,7 @@ def _is_text(value: bytes) -> bool:
 
 def test_timestamps_are_microseconds_in_utc() -> None:
     message = (1_700_000_000_123_456_789, 1, b"0" * 16, b"")
-    rows = Rows(["timestamp", "seen_at"], replace(PART, seen_us=0)).of(encode_segment([message]))
+    rows = segment_rows(encode_segment([message]), ["timestamp", "seen_at"], replace(PART, seen_us=0))
     assert rows.schema.types == [pa.timestamp("us", tz="UTC")] * 2
     assert rows.column(0).to_pylist() == [datetime.fromtimestamp(1_700_000_000, UTC).replace(microsecond=123_456)]
     # A batch that an earlier version has planned has no time.
