@@ -13,7 +13,6 @@ import pickle
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -52,30 +51,12 @@ LEAST_TO_JUDGE = 100
 _PATIENCE = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenBatch:
-    """A batch that was written."""
-
-    number: int
-    rows: list[MinuteMetrics]
-
-    @property
-    def messages(self) -> int:
-        """The number of messages, including rejected ones."""
-        return sum(row.messages for row in self.rows)
-
-    @property
-    def rejected(self) -> int:
-        """The number of rejected messages."""
-        return sum(row.rejected for row in self.rows)
-
-
 class BatchWriter:
     """A function for ``foreachBatch``: of reports, or of rows that are to be written.
 
     :param plan: the plan of the tasks
     :param depth: returns how many messages wait in nsqd now, or None if that is not known
-    :param on_written: called after each batch, in a thread of Spark
+    :param on_written: called with the metrics of each batch, in a thread of Spark
     :param owner: the owner that the tables must have; None for any
     """
 
@@ -84,7 +65,7 @@ class BatchWriter:
         pipeline: Pipeline,
         plan: WritingPlan,
         depth: Callable[[], int | None],
-        on_written: Callable[[WrittenBatch], None],
+        on_written: Callable[[list[MinuteMetrics]], None],
         owner: Owner | None = None,
     ) -> None:
         self._pipeline = pipeline
@@ -155,7 +136,7 @@ class BatchWriter:
             groups, batch_number=number, seen_at=seen_at, written_at=datetime.now(UTC), depth=self._depth()
         )
         self._place("metrics", [_written(self._pipeline.place("metrics"), made)], seen_at, number)
-        self._on_written(WrittenBatch(number, made))
+        self._on_written(made)
 
     def _topic(self, topic: str) -> str | None:
         """The topic whose table a message goes to; None for one that all topics share."""

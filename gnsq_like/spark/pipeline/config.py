@@ -61,12 +61,6 @@ class TableOptions:
     keep_metrics: float | None = option(duration_from("1d"), None)
     keep_archive: float | None = option(duration_from("1d"), None)
 
-    @property
-    def hours_kept(self) -> dict[str, float]:
-        """How long the tables beside ``data`` keep their hours, where that is limited."""
-        kept = {"rejected": self.keep_rejected, "metrics": self.keep_metrics, "archive": self.keep_archive}
-        return {what: keep for what, keep in kept.items() if keep is not None}
-
 
 # -- the whole ------------------------------------------------------------------------------------------
 

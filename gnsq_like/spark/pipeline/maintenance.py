@@ -24,7 +24,7 @@ from pyarrow import fs
 
 from gnsq_like.spark.pipeline.config import TableOptions
 from gnsq_like.spark.pipeline.destinations import table_of
-from gnsq_like.spark.pipeline.owners import care_claimed
+from gnsq_like.spark.pipeline.owners import locked
 from gnsq_like.spark.tables.committed_table import Care
 from gnsq_like.spark.tables.data_file import TableError, clean, directories, file_system, hour_of, is_hidden
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from gnsq_like.spark.pipeline.config import Pipeline
 
 logger = logging.getLogger(__name__)
+
+_IN_USE = "the tables are being maintained already, by the holder of {}.lock"
 
 
 def maintain_tables(
@@ -49,7 +51,7 @@ def maintain_tables(
     now = now or datetime.now(UTC)
     options = pipeline.table_options
     failed: TableError | None = None
-    with care_claimed(pipeline.place("data")):
+    with locked(f"{pipeline.place('data')}-care", _IN_USE):
         for name, own in _tables(pipeline):
             try:
                 for line in _care_of_data(own, options, now, stop):
@@ -60,8 +62,9 @@ def maintain_tables(
             if what == "archive" and not pipeline.archive:
                 continue
             try:
-                if what in options.hours_kept:
-                    first = _full_hour(now - timedelta(seconds=options.hours_kept[what]))
+                keep = getattr(options, f"keep_{what}")
+                if keep is not None:
+                    first = _full_hour(now - timedelta(seconds=keep))
                     for line in _drop_hours(pipeline.place(what), first, stop):
                         yield f"{what}: {line}"
                 for line in _drop_hidden(pipeline.place(what), now):

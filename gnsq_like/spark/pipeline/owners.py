@@ -21,7 +21,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -102,30 +102,18 @@ class Owner:
 # -- one run at a time ----------------------------------------------------------------------------------
 
 
-@contextmanager
-def claimed(checkpoint: str) -> Iterator[None]:
-    """Hold a checkpoint during the block, if it is a ``file://`` URL.
+def claimed(checkpoint: str) -> AbstractContextManager[None]:
+    """Hold a checkpoint during the block (:func:`locked`)."""
+    return locked(checkpoint, "another run uses the checkpoint {}: two runs cannot share one; wait until it ends")
 
-    :raises NotBegun: another run holds it, or its directory cannot be made
+
+@contextmanager
+def locked(url: str, busy: str) -> Iterator[None]:
+    """Hold the lock beside a directory during the block, if it is a ``file://`` URL.
+
+    :param busy: the error's text, with a place for the directory
+    :raises NotBegun: another process holds it, or the directory around it cannot be made
     """
-    said = "another run uses the checkpoint {}: two runs cannot share one; wait until it ends"
-    with _held(checkpoint, said):
-        yield
-
-
-@contextmanager
-def care_claimed(table: str) -> Iterator[None]:
-    """Be the only one to maintain a pipeline's tables during the block, if its own table is a ``file://`` URL.
-
-    :raises NotBegun: another process does it, or the directory around the table cannot be made
-    """
-    with _held(f"{table}-care", "the tables are being maintained already, by the holder of {}.lock"):
-        yield
-
-
-@contextmanager
-def _held(url: str, said: str) -> Iterator[None]:
-    """Hold the lock beside a directory; if another process holds it, raise NotBegun with this text."""
     if not url.startswith("file://"):
         yield
         return
@@ -140,7 +128,7 @@ def _held(url: str, said: str) -> Iterator[None]:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise NotBegun(said.format(directory)) from None
+            raise NotBegun(busy.format(directory)) from None
         except OSError:
             pass  # a file system without locks
         yield

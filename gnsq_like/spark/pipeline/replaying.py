@@ -35,7 +35,7 @@ from gnsq_like.spark.tables.data_file import directories
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from gnsq_like.spark.pipeline.batches import WrittenBatch
+    from gnsq_like.spark.pipeline.metrics import MinuteMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,6 @@ class Replayed:
     #: All messages, and how many of them were rejected.
     messages: int = 0
     rejected: int = 0
-
-    def plus(self, batch: WrittenBatch) -> Replayed:
-        """With one more batch."""
-        return Replayed(self.batches + 1, self.messages + batch.messages, self.rejected + batch.rejected)
 
 
 def replay(
@@ -95,7 +91,7 @@ def replay(
         register(session)
         replayed = Replayed()
         try:
-            step = _Into(target) if sink is None else partial(_publish, sink)
+            step = partial(_into, target) if sink is None else partial(_publish, sink)
             for batch in _complete_batches(pipeline, "rejected" if rejected else "archive", start, end):
                 replayed = step(_rows(session, batch.directory, start, end, where), batch, replayed)
                 watch(replayed)
@@ -144,27 +140,22 @@ def _rows(spark: SparkSession, directory: str, start: datetime, end: datetime, w
         raise InvalidOption("where", where, first_line(exc)) from exc
 
 
-class _Into:
-    """Writes batches into the new table."""
+def _into(pipeline: Pipeline, rows: DataFrame, batch: BatchPlace, replayed: Replayed) -> Replayed:
+    """Write a batch into the new table."""
+    from gnsq_like.spark.pipeline.batches import BatchWriter
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
-        self._written: list[WrittenBatch] = []
-        self._is_committed = pipeline.format != "parquet"
-
-    def __call__(self, rows: DataFrame, batch: BatchPlace, replayed: Replayed) -> Replayed:
-        from gnsq_like.spark.pipeline.batches import BatchWriter
-
-        # Such a table remembers the last batch of a query, and a replay that is repeated begins before it.
-        query_id = f"{batch.query_id}-{batch.number}" if self._is_committed else batch.query_id
-        rows = rows.select(*KEPT, BODY)
-        wanted, plan = transformed(parsed(rows, self._pipeline) if is_sql(self._pipeline) else rows, self._pipeline)
-        writer = BatchWriter(self._pipeline, plan, lambda: None, self._written.append)
-        writer.belongs_to(query_id)
-        writer(wanted, batch.number)
-        while self._written:
-            replayed = replayed.plus(self._written.pop())
-        return replayed
+    written: list[MinuteMetrics] = []
+    rows = rows.select(*KEPT, BODY)
+    wanted, plan = transformed(parsed(rows, pipeline) if is_sql(pipeline) else rows, pipeline)
+    writer = BatchWriter(pipeline, plan, lambda: None, written.extend)
+    # A table with commits remembers the last batch of a query, and a replay that is repeated begins before it.
+    writer.belongs_to(f"{batch.query_id}-{batch.number}")
+    writer(wanted, batch.number)
+    return Replayed(
+        replayed.batches + bool(written),
+        replayed.messages + sum(row.messages for row in written),
+        replayed.rejected + sum(row.rejected for row in written),
+    )
 
 
 def parsed(rows: DataFrame, pipeline: Pipeline) -> DataFrame:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
+    from gnsq_like.spark.pipeline.batches import BatchWriter
+    from gnsq_like.spark.pipeline.metrics import MinuteMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -174,8 +175,8 @@ class _Run:
         self._snapshot = Snapshot(http_address=address)
         #: Monotonic times of the start, and of the last check of nsqd's depth.
         self._started = self._depth_at = 0.0
-        #: Batches that were written and not counted yet; a thread of Spark fills it.
-        self._written: deque[WrittenBatch] = deque()
+        #: The metrics of batches that were written and not counted yet; a thread of Spark fills it.
+        self._written: deque[list[MinuteMetrics]] = deque()
 
     def start(self, available_now: bool, adopt: bool) -> None:
         """Start the query."""
@@ -255,7 +256,7 @@ class _Run:
         """Report the batches that were written, and ask nsqd for its depth from time to time."""
         now = time.monotonic()
         while self._written:
-            self._status.wrote(self._written.popleft().rows)
+            self._status.wrote(self._written.popleft())
         if now - self._depth_at > _DEPTH_INTERVAL:
             self._depth_at = now
             self._status.look(self._daemons.depths(), self._daemons.away)

@@ -17,8 +17,9 @@ from pyspark.sql.types import BinaryType
 
 from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, run_pipeline
-from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
+from gnsq_like.spark.pipeline.batches import BatchWriter
 from gnsq_like.spark.pipeline.destinations import check_table, table_of
+from gnsq_like.spark.pipeline.metrics import MinuteMetrics
 from gnsq_like.spark.pipeline.selecting import plan_for
 from gnsq_like.spark.tables.iceberg import IcebergTable
 from tests.support.committed_tables import (
@@ -186,14 +187,14 @@ def test_a_batch_that_is_repeated_is_not_added_again(spark: SparkSession, kind: 
         "timestamp '2026-11-21 13:59:59.999999Z' AS seen_at",
     )
     assert [field.name for field in made.schema][:-1] == [each.split()[0] for each in ddl.split(", ")]
-    written: list[WrittenBatch] = []
+    written: list[list[MinuteMetrics]] = []
     for number in (3, 3, 4):
         # A new one each time, as after a kill.
         writer = BatchWriter(pipeline, plan_for(pipeline), lambda: None, written.append)
         writer.belongs_to("01234567-89ab")
         writer(made, number)
     assert Counter(row["body"]["number"] for row in read(kind, tmp_path)) == Counter(dict.fromkeys(range(300), 2))
-    assert [each.messages for each in written] == [300] * 3
+    assert [sum(row.messages for row in rows) for rows in written] == [300] * 3
     assert not list((tmp_path / "rejected").rglob("*.parquet"))
     # An older copy of the checkpoint was put back.
     writer = BatchWriter(pipeline, plan_for(pipeline), lambda: None, written.append)

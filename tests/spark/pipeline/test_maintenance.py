@@ -22,7 +22,7 @@ from gnsq_like.spark.pipeline import Pipeline
 from gnsq_like.spark.pipeline.destinations import table_of
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.maintenance import Hour, Leisure, drop_hour, hours_of, maintain_tables
-from gnsq_like.spark.pipeline.owners import care_claimed
+from gnsq_like.spark.pipeline.owners import locked
 from tests.support.committed_tables import KINDS, Kind, add, columns, open_at, read, rows_of, write
 from tests.support.daemons import wait_for
 from tests.support.files import files_below
@@ -215,7 +215,7 @@ def test_each_topic_s_table_is_cared_for(tmp_path: Path) -> None:
 
 def test_only_one_process_does_it(tmp_path: Path) -> None:
     pipeline = parquet_pipeline(tmp_path)
-    with care_claimed(pipeline.place("data")), pytest.raises(NotBegun, match="are being maintained already"):
+    with locked(f"{pipeline.place('data')}-care", ""), pytest.raises(NotBegun, match="are being maintained already"):
         list(maintain_tables(pipeline))
 
 

@@ -27,8 +27,9 @@ from gnsq_like.deadletter import open_envelope
 from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline
-from gnsq_like.spark.pipeline.batches import BatchWriter, WrittenBatch
+from gnsq_like.spark.pipeline.batches import BatchWriter
 from gnsq_like.spark.pipeline.faults import NotBegun
+from gnsq_like.spark.pipeline.metrics import MinuteMetrics
 from gnsq_like.spark.pipeline.owners import claimed
 from gnsq_like.spark.pipeline.selecting import plan_for
 from gnsq_like.spark.tables.columns import check_kept
@@ -231,17 +232,21 @@ def batch_of(spark: SparkSession, bodies: list[bytes], latencies_us: list[int] |
     )  # fmt: skip
 
 
-def writer_of(pipeline: Pipeline, ddl: str, said: list[WrittenBatch]) -> BatchWriter:
+def writer_of(pipeline: Pipeline, ddl: str, said: list[list[MinuteMetrics]]) -> BatchWriter:
     changed = replace(pipeline, schema=ddl)
     writer = BatchWriter(changed, plan_for(changed), lambda: None, said.append)
     writer.belongs_to("01234567-89ab-cdef")
     return writer
 
 
+def _counts(rows: list[MinuteMetrics]) -> tuple[int, int]:
+    return sum(row.messages for row in rows), sum(row.rejected for row in rows)
+
+
 def test_a_batch_that_is_repeated_replaces_itself(spark: SparkSession, nsqd: Running, tmp_path: Path) -> None:
     pipeline = pipeline_for(nsqd, tmp_path, "repeated", dead_letters={"topic": "repeated.dead"})
     batch = batch_of(spark, [*good(range(20)), b"nope"])
-    said: list[WrittenBatch] = []
+    said: list[list[MinuteMetrics]] = []
     writer_of(pipeline, SCHEMA, said)(batch, 5)
     first = {name: table(spark, pipeline, name) for name in ("data", "rejected")}
     writer_of(pipeline, SCHEMA, said)(batch, 5)
@@ -249,7 +254,7 @@ def test_a_batch_that_is_repeated_replaces_itself(spark: SparkSession, nsqd: Run
         name: Counter(rows) for name, rows in first.items()
     }
     assert [len(parts(pipeline, name)) > 0 for name in ("data", "rejected", "metrics")] == [True] * 3
-    assert [(each.number, each.messages, each.rejected) for each in said] == [(5, 21, 1)] * 2
+    assert [(rows[0].batch_number, *_counts(rows)) for rows in said] == [(5, 21, 1)] * 2
     assert sum(row.messages for row in read_metrics(pipeline)) == 21
     # With a schema that no message fits, as if it had been changed between a crash and the restart.
     writer_of(pipeline, "user INT NOT NULL", said)(batch, 5)
