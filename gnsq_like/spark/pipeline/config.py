@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from gnsq_like.addresses import parse_address
-from gnsq_like.errors import InvalidOption, NSQError, UsageError, did_you_mean
+from gnsq_like.errors import InvalidOption, NSQError, UsageError
 from gnsq_like.options.text import read_text
 from gnsq_like.spark.format_options import (
     SourceOptions,
@@ -36,7 +36,7 @@ from gnsq_like.spark.format_options import (
     timestamp_unit,
     words,
 )
-from gnsq_like.spark.pipeline.transform import KEPT, check_given
+from gnsq_like.spark.pipeline.transform import KEPT, check_given, check_keys
 from gnsq_like.spark.sink import SinkOptions
 from gnsq_like.spark.staging.offsets import TopicChannel
 from gnsq_like.wire.names import encode_topic
@@ -75,7 +75,7 @@ _ADDRESSES = ("nsqd_tcp_addresses", "lookupd_http_addresses")
 #: The fields that are tables of the file.
 _TABLES = ("source", "transform", "dead_letters", "table", "spark")
 #: The fields that are in the table [parse].
-_PARSE = {"schema", "timestamp_unit", "stop_above"}
+_PARSE = ("schema", "timestamp_unit", "stop_above")
 
 
 class BadPipelineFile(UsageError):
@@ -302,8 +302,8 @@ class Pipeline:
 def load_pipeline(path: str | Path) -> Pipeline:
     """Load a pipeline from a TOML file. Relative paths in it are relative to the file's directory.
 
-    :raises BadPipelineFile: it cannot be read, is not TOML, or has unknown names
-    :raises InvalidOption: it has a wrong value
+    :raises BadPipelineFile: it cannot be read, is not TOML, or lacks what is needed
+    :raises InvalidOption: it has an unknown key, or a wrong value
     """
     try:
         with open(path, "rb") as file:
@@ -318,21 +318,20 @@ def load_pipeline(path: str | Path) -> Pipeline:
 def _values(path: str, found: Mapping[str, object], directory: Path) -> dict[str, Any]:
     """The values of the fields, from the content of the file."""
     values: dict[str, Any] = {}
-    flat = named_options(Pipeline).keys() - _PARSE
+    flat = [name for name in named_options(Pipeline) if name not in _PARSE]
+    check_keys(found, [*flat, *_TABLES, "topics", "parse"], "")
     for name, value in found.items():
         if name == "transform":
             values[name] = dict(_table(name, value))
         elif name in _TABLES:
             values[name] = {key: _text(f"{name}.{key}", each) for key, each in _flattened(name, value)}
         elif name == "parse":
-            _only(path, "parse.", table := _table(name, value), _PARSE)
+            check_keys(table := _table(name, value), _PARSE, "parse.")
             values |= table
         elif name == "topics":
             values[name] = {key: dict(_table(f"{name}.{key}", each)) for key, each in _table(name, value).items()}
-        elif name in flat:
-            values[name] = value
         else:
-            _only(path, "", {name: value}, [*flat, *_TABLES, "topics", "parse"])
+            values[name] = value
     for required in ("source", "location"):
         if required not in values:
             raise BadPipelineFile(f"{path}: {required} is missing")
@@ -342,13 +341,6 @@ def _values(path: str, found: Mapping[str, object], directory: Path) -> dict[str
             if isinstance(given.get(name), str) and not urlsplit(given[name]).scheme:
                 given[name] = str(directory / given[name])
     return values
-
-
-def _only(path: str, prefix: str, given: Mapping[str, object], known: Collection[str]) -> None:
-    for name in given:
-        if name not in known:
-            hint = did_you_mean(name, known, prefix + "{}") or f"; there are {', '.join(known)}"
-            raise BadPipelineFile(f"{path}: there is no {prefix}{name}{hint}")
 
 
 def _table(name: str, value: object) -> Mapping[str, object]:
@@ -433,20 +425,13 @@ def check_topics(topics: Mapping[str, Mapping[str, Any]]) -> None:
             encode_topic(topic)
         except NSQError as exc:
             raise InvalidOption("topics", topic, str(exc)) from None
-        if not isinstance(given, Mapping):
-            raise InvalidOption(f"topics.{topic}", given, f"it must be a table: [topics.{topic}]")
         for key, value in given.items():
-            if key not in KEYS:
-                hint = did_you_mean(key, KEYS) or f"; there are {', '.join(KEYS)}"
-                if isinstance(value, Mapping):
-                    hint = f'; a topic with a dot is written as [topics."{topic}.{key}"]'
-                raise InvalidOption(f"topics.{topic}.{key}", value, f"there is no such key{hint}")
-        transform = given.get("transform", {})
-        if not isinstance(transform, Mapping):
-            raise InvalidOption(
-                f"topics.{topic}.transform", transform, "it must be a table with select, where or function"
-            )
-        check_given(transform, f"topics.{topic}.transform")
+            if key not in KEYS and isinstance(value, Mapping):
+                reason = f'a topic with a dot is written as [topics."{topic}.{key}"]'
+                raise InvalidOption(f"topics.{topic}.{key}", value, reason)
+        check_keys(given, KEYS, f"topics.{topic}.")
+        name = f"topics.{topic}.transform"
+        check_given(_table(name, given.get("transform", {})), name)
 
 
 def with_topics(source: Mapping[str, str], topics: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

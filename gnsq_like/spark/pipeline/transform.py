@@ -8,7 +8,7 @@ gets Arrow's record batches, in the tasks that write the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +28,24 @@ BODY = "body"
 Function = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 
 
+def check_keys(given: Mapping[str, object], known: Sequence[str], prefix: str) -> None:
+    """Raise InvalidOption for a key that a table of the configuration does not have.
+
+    :param prefix: that of its keys, such as "parse."
+    """
+    for key, value in given.items():
+        if key not in known:
+            hint = did_you_mean(key, known) or f"; there are {', '.join(known)}"
+            raise InvalidOption(f"{prefix}{key}", value, f"there is no such key{hint}")
+
+
 def check_given(given: Mapping[str, Any], name: str) -> None:
     """Raise InvalidOption unless these are the keys of a transformation. Does not need Spark.
 
     :param name: that of the table in the configuration
     """
+    check_keys(given, KEYS, f"{name}.")
     for key, value in given.items():
-        if key not in KEYS:
-            hint = did_you_mean(key, KEYS) or f"; there are {', '.join(KEYS)}"
-            raise InvalidOption(f"{name}.{key}", value, f"there is no such key{hint}")
         texts = value if key == "select" and isinstance(value, list) and value else [value]
         if not all(isinstance(each, str) and each.strip() for each in texts):
             what = 'a list of expressions such as ["body.page AS page"]' if key == "select" else "text"

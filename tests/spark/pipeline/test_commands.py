@@ -45,7 +45,7 @@ def test_wrong_configuration_is_status_2_and_one_line(tmp_path: Path) -> None:
     (tmp_path / "pipeline.toml").write_text("locaton = 'out'\n" + CONFIG)
     done = gnsq_like(tmp_path, "run", "--config", "pipeline.toml")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "Error: pipeline.toml: there is no locaton; did you mean location?\n"
+    assert done.stderr == "Error: invalid option locaton='out': there is no such key; did you mean location?\n"
     done = gnsq_like(tmp_path, "maintain", "--config", "none.toml")
     assert (done.returncode, done.stderr) == (2, "Error: cannot read none.toml: No such file or directory\n")
 
@@ -140,7 +140,7 @@ def test_check_names_all_that_is_wrong_and_writes_nothing(tmp_path: Path) -> Non
     assert done.stdout.splitlines()[-1].endswith("not checked: something else is wrong")
     config.write_text("locaton = 'out'")
     done = gnsq_like(tmp_path, "check", "pipeline.toml", "--offline")
-    assert (done.returncode, "there is no locaton; did you mean location?" in done.stdout) == (2, True)
+    assert (done.returncode, "there is no such key; did you mean location?" in done.stdout) == (2, True)
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -166,7 +166,7 @@ def test_wrong_topics_are_refused_in_a_sentence(tmp_path: Path, change: str, sai
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("locatoin = 'x'", "there is no locatoin; did you mean location?"),
+        ("locatoin = 'x'", "locatoin='x': there is no such key; did you mean location?"),
         ("format = 'csv'", "it must be one of parquet, delta, iceberg"),
         ("table.options.uri = 'x'", "table.options='uri': only the formats delta and iceberg have options"),
         ("table.compact_after = '1h'", "table.compact_after='1h': plain files are not compacted"),
@@ -180,7 +180,7 @@ def test_wrong_topics_are_refused_in_a_sentence(tmp_path: Path, change: str, sai
         ("parse.stop_above = 1.5", "parse.stop_above=1.5: it must be a number from 0 to 1"),
         ("available_now = 'perhaps'", "it must be true or false"),
         ("source = 5", "it must be a table: [source]"),
-        ("parse.shema = 'x'", "there is no parse.shema; did you mean parse.schema?"),
+        ("parse.shema = 'x'", "parse.shema='x': there is no such key; did you mean schema?"),
         ("http_address = 'nowhere'", "http_address='nowhere'"),
         ("parse = 'x'", "it must be a table: [parse]"),
         ("dead_letters.retries = 1", "dead_letters.topic"),
