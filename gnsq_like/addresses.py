@@ -79,10 +79,7 @@ def parse_address(address: str, *, to_listen: bool = False) -> Address:
 
 def parse_addresses(addresses: str | Iterable[str]) -> tuple[Address, ...]:
     """Parse one address or several; duplicates are dropped. Raises InvalidAddress."""
-    given = one_or_several(addresses)
-    if len(given) == 2 and isinstance(given[1], int):
-        raise InvalidAddress(addresses, "a host and its port are one string", f'"{given[0]}:{given[1]}"')
-    return tuple(dict.fromkeys(map(parse_address, given)))
+    return tuple(dict.fromkeys(map(parse_address, one_or_several(addresses))))
 
 
 def parse_nsqds(nsqds: str | Iterable[str], lookupds: str | Iterable[str]) -> tuple[tuple[Address, ...], list[str]]:
@@ -97,8 +94,11 @@ def parse_nsqds(nsqds: str | Iterable[str], lookupds: str | Iterable[str]) -> tu
 
 
 def one_or_several(given: str | Iterable[str]) -> list[str]:
-    """A list of one address, or of an iterable of addresses; unchecked."""
-    return list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
+    """A list of one address, or of an iterable of addresses; unchecked. Raises InvalidAddress for a host and a port."""
+    several = list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
+    if len(several) == 2 and isinstance(several[1], int):
+        raise InvalidAddress(given, "a host and its port are one string", f'"{several[0]}:{several[1]}"')
+    return several
 
 
 def parse_base_url(address: str) -> tuple[str, str | None]:

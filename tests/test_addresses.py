@@ -244,3 +244,5 @@ def test_what_is_neither_one_nor_several_addresses_is_refused_without_its_secret
 def test_a_pair_of_host_and_port_is_answered_with_how_to_write_it(pair: Any) -> None:
     with pytest.raises(InvalidAddress, match=r'a host and its port are one string; write "127\.0\.0\.1:4150"$'):
         parse_addresses(pair)
+    with pytest.raises(InvalidAddress, match="a host and its port are one string"):
+        check_base_urls(pair)
