@@ -37,8 +37,8 @@ KINDS = ["thread", pytest.param("real", marks=pytest.mark.real_nsqd)]
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[RunningNsqd]:
-    with running_nsqd(msg_timeout=1, max_msg_size=2000) as running:
+def shared(request: pytest.FixtureRequest) -> Iterator[RunningNsqd]:
+    with running_nsqd(msg_timeout=getattr(request, "param", 60), max_msg_size=2000) as running:
         yield running
 
 
@@ -599,6 +599,7 @@ def send(nsqd: RunningNsqd) -> Iterator[Callable[[str], None]]:
 
 
 @pytest.mark.servers
+@pytest.mark.parametrize("shared", [1], indirect=True, ids=["1 s"])  # after which nsqd delivers its jobs again
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_a_worker_that_is_killed_loses_no_job(
     kind: str, nsqd: RunningNsqd, send: Callable[[str], None], tmp_path: Path
