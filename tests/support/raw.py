@@ -82,6 +82,12 @@ class Client:
                 return frame_type, payload[4:]
             self.send(b"NOP\n")
 
+    def frame_after_messages(self) -> tuple[int, bytes]:
+        """The next frame that is no message."""
+        while (frame := self.frame())[0] == MESSAGE:
+            pass
+        return frame
+
     def expect(self, response: bytes) -> None:
         assert self.frame() == (RESPONSE, response)
 
