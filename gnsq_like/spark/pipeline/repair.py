@@ -140,9 +140,7 @@ class _Checkpoint:
         """The ids of the queries that have written the pipeline's tables."""
         places = [self._pipeline.for_topic(topic).place("data") for topic in self._pipeline.topics]
         roots = [Path(each.removeprefix(_SCHEME)) for each in [self._pipeline.place("data"), *places]]
-        found = [path for root in roots for path in root.glob("_pipeline/*")]
-        if self._pipeline.table_by_topic:
-            found += [path for root in roots for path in root.glob("*/_pipeline/*")]
+        found = [path for root in roots for each in ("_pipeline/*", "*/_pipeline/*") for path in root.glob(each)]
         return {path.name for path in found if not path.name.startswith(".")}
 
     def _last_offsets(self) -> TableProblem:

@@ -14,7 +14,7 @@ column of its topic. For one that does not fit, that column is null, ``raw`` has
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Annotated, Any
@@ -134,32 +134,38 @@ class Parser:
                 rows.append(None)
         for at in _not_unicode(bodies):
             rows[at] = None
-        places = [at for at, row in enumerate(rows) if row is not None]
         column, wrong = self._objects(self._schema, self.made, list(filter(None, rows)))
-        if not wrong and len(places) == len(rows):
+        doubtful = {at for at, row in enumerate(rows) if row is None}
+        if wrong:
+            places = [at for at, row in enumerate(rows) if row is not None]
+            doubtful.update(places[at] for at in wrong)
+        if not doubtful:
             return column, pa.nulls(len(rows), pa.string())
-        return self._judged(column, found, {at: rank for rank, at in enumerate(places) if rank not in wrong})
+        return self._judged(column, found, rows, sorted(doubtful))
 
     def _judged(
-        self, column: pa.Array, bodies: Sequence[bytes], certain: Mapping[int, int]
+        self, column: pa.Array, bodies: Sequence[bytes], rows: Sequence[Any], doubtful: list[int]
     ) -> tuple[pa.Array, pa.Array]:
-        """The column with the judge's values for all rows but the certain ones, and the reasons of rejections.
+        """The column with the judge's values for doubtful rows, and the reasons of rejections.
 
-        :param certain: the places of these in the column
+        :param rows: None for those that the column does not have
         """
         values: list[Any] = []
         reasons: list[str | None] = [None] * len(bodies)
-        chosen = []
-        for at, body in enumerate(bodies):
-            if at in certain:
-                chosen.append(certain[at])
-                continue
+        chosen: list[int] = []
+        #: The rows and the values of the column that are chosen so far.
+        end = rank = 0
+        for at in doubtful:
+            chosen += range(rank, rank + at - end)
+            rank += at - end + (rows[at] is not None)
+            end = at + 1
             chosen.append(len(column) + len(values))
             try:
-                values.append(self._judge.fields(body))
+                values.append(self._judge.fields(bodies[at]))
             except Misfit as exc:
                 values.append(None)
                 reasons[at] = str(exc)
+        chosen += range(rank, rank + len(bodies) - end)
         both = pa.concat_arrays([column, pa.array(values, self.made)])
         return both.take(pa.array(chosen, pa.int64())), pa.array(reasons, pa.string())
 

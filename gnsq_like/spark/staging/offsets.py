@@ -19,6 +19,8 @@ from gnsq_like.spark.staging.store import StagingError
 
 #: The version of the format.
 VERSION = 2
+#: The errors of a value that this source did not write.
+NOT_WRITTEN = (KeyError, TypeError, ValueError, AttributeError)
 
 
 class TopicChannel(NamedTuple):
@@ -68,15 +70,9 @@ class Offset:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Offset:
-        """From such a value; raises StagingError if this source did not write it."""
-        try:
-            plan = {
-                str(address): Share(int(each["messages"]), int(each["splits"]), int(each["bytes"]))
-                for address, each in value["plan"].items()
-            }
-            return cls(str(value["log"]), int(value["batch"]), plan)
-        except (KeyError, TypeError, ValueError, AttributeError) as exc:
-            raise StagingError(f"the checkpoint holds no offset of the source nsq: {value!r}") from exc
+        """From such a value; raises an error of NOT_WRITTEN if this source did not write it."""
+        plan = {str(address): Share(**each) for address, each in value["plan"].items()}
+        return cls(str(value["log"]), int(value["batch"]), plan)
 
     def parts(self, of: TopicChannel = _NONE) -> list[Part]:
         """The batch's parts; always the same for the same plan.
@@ -135,17 +131,19 @@ class Offsets:
         :param named: the topics that the query names; an offset of version 1 is that of a query of one topic
         :raises StagingError: this source did not write it
         """
-        at = value.get("at", 0)
-        logs = value.get("logs")
+        logs: Any = value.get("logs")
         if value.get("v") == 1:
             if len(named) != 1:
                 raise StagingError("the checkpoint is an older one, of one topic: run it once more with that one alone")
             logs = {str(named[0]): value}
         elif value.get("v") != VERSION:
             logs = None
-        if not isinstance(logs, dict) or not all(isinstance(each, dict) for each in logs.values()):
-            raise StagingError(f"the checkpoint holds no offset of the source nsq that this version reads: {value!r}")
-        return cls({TopicChannel.parse(of): Offset.from_dict(each) for of, each in logs.items()}, at)
+        try:
+            found = {TopicChannel.parse(of): Offset.from_dict(each) for of, each in logs.items()}
+        except NOT_WRITTEN as exc:
+            said = f"the checkpoint holds no offset of the source nsq that this version reads: {value!r}"
+            raise StagingError(said) from exc
+        return cls(found, value.get("at", 0))
 
 
 def _divided(amount: int, count: int) -> list[int]:

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from gnsq_like.runtime.files import inside
-from gnsq_like.spark.staging.offsets import Offset, Part
+from gnsq_like.spark.staging.offsets import NOT_WRITTEN, Offset, Part
 from gnsq_like.spark.staging.records import (
     DamagedRecord,
     End,
@@ -48,7 +48,7 @@ from gnsq_like.spark.staging.records import (
     encode_record,
     encode_segment,
 )
-from gnsq_like.spark.staging.store import Fenced, StagingError, Store
+from gnsq_like.spark.staging.store import Fenced, Store
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class StagingLog:
             return Offset.from_dict(json.loads(bytes(self.store.read(name))))
         except FileNotFoundError:
             return None
-        except (ValueError, StagingError) as exc:
+        except NOT_WRITTEN as exc:
             raise DamagedRecord(name) from exc
 
     def make_parts(self, parts: Iterable[Part]) -> None:
