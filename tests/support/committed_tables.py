@@ -12,7 +12,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from gnsq_like.spark.pipeline.destinations import open_table
+from gnsq_like.spark.pipeline.config import Pipeline
+from gnsq_like.spark.pipeline.destinations import table_of
 from gnsq_like.spark.tables.columns import storable
 from gnsq_like.spark.tables.committed_table import CommittedTable
 from gnsq_like.spark.tables.data_file import DataFile, FileWriter, new_path
@@ -34,7 +35,10 @@ def columns(body: str = "number BIGINT") -> StructType:
 def open_at(kind: Kind, directory: Path) -> CommittedTable:
     """The table in a directory, with its catalog if it has one."""
     directory.mkdir(parents=True, exist_ok=True)
-    return open_table(kind, f"file://{directory}/data", title="clicks", home=f"file://{directory}")
+    source = {"topic": "clicks", "channel": "table", "lookupd_http_addresses": "127.0.0.1:4161"}
+    table = table_of(Pipeline(location=str(directory), source=source, format=kind))
+    assert table is not None
+    return table
 
 
 def rows_of(numbers: Sequence[int], at: datetime = AT) -> list[dict[str, Any]]:

@@ -189,7 +189,16 @@ class Pipeline:
     def format_options(self) -> dict[str, str]:
         """The options of the format."""
         named = {name: value for name, value in self.table.items() if name.startswith(OF_FORMAT)}
-        return {name.removeprefix(OF_FORMAT): value for name, value in named.items()}
+        usual = {"identifier": f"nsq.{re.sub('[^0-9A-Za-z_]+', '_', self.title)}"} if self.format == "iceberg" else {}
+        return usual | {name.removeprefix(OF_FORMAT): value for name, value in named.items()}
+
+    def table_named(self, name: str) -> dict[str, str]:
+        """``table`` for a further table: in a catalog, it has a name of its own."""
+        if self.format != "iceberg":
+            return dict(self.table)
+        # Topics may have characters that names in catalogs may not.
+        own = re.sub("[^0-9A-Za-z_]", lambda found: f"_x{ord(found[0]):02x}", name)
+        return {**self.table, f"{OF_FORMAT}identifier": f"{self.format_options['identifier']}_{own}"}
 
     def _check_tables(self) -> None:
         places: dict[str, str] = {}
@@ -224,7 +233,7 @@ class Pipeline:
                 "topics": {},
                 "table_by_topic": False,
                 "name": self.title,
-                "table": options_of(self.table, self.format, self.title, topic),
+                "table": self.table_named(topic),
                 "data": place_of(self.place("data"), topic),
                 **given,
             },
@@ -296,7 +305,7 @@ class Pipeline:
     def place(self, what: str) -> str:
         """The URL of "data", "rejected", "metrics", "checkpoint" or "archive"."""
         given: str = getattr(self, what)
-        return _url(given) if given else _below(self.location, what)
+        return url_of(given) if given else _below(self.location, what)
 
 
 def load_pipeline(path: str | Path) -> Pipeline:
@@ -396,13 +405,14 @@ def _check_columns(options: SourceOptions) -> None:
         raise InvalidOption("source.columns", ",".join(options.columns), "the pipeline chooses the columns itself")
 
 
-def _url(place: str) -> str:
+def url_of(place: str) -> str:
+    """The URL of a place."""
     # Spark would look for a bare path in the cluster's default file system, which may be another one.
     return place if urlsplit(place).scheme else f"file://{place}"
 
 
 def _below(location: str, what: str) -> str:
-    return f"{_url(location).rstrip('/')}/{what}"
+    return f"{url_of(location).rstrip('/')}/{what}"
 
 
 # -- single topics --------------------------------------------------------------------------------------
@@ -467,17 +477,3 @@ def place_of(data: str, topic: str) -> str:
     if topic in (".", ".."):  # some libraries read %2E%2E like ..
         raise InvalidOption("source.topics", topic, "its table would be in another directory; leave this topic out")
     return f"{data.rstrip('/')}/{quote(topic, safe='')}"
-
-
-def options_of(table: Mapping[str, str], kind: str, title: str, topic: str) -> dict[str, str]:
-    """The options of a topic's table, from those of all: in a catalog, each has a name of its own.
-
-    :param kind: the format of the tables
-    :param title: the pipeline's
-    """
-    if kind != "iceberg":
-        return dict(table)
-    whole = table.get(f"{OF_FORMAT}identifier") or f"nsq.{re.sub('[^0-9A-Za-z_]+', '_', title)}"
-    # Topics may have characters that names in catalogs may not.
-    own = re.sub("[^0-9A-Za-z_]", lambda found: f"_x{ord(found[0]):02x}", topic)
-    return {**table, f"{OF_FORMAT}identifier": f"{whole}_{own}"}

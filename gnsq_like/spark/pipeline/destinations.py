@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from gnsq_like.errors import InvalidOption
-from gnsq_like.spark.pipeline.config import FORMATS, Pipeline
+from gnsq_like.spark.pipeline.config import FORMATS, Pipeline, url_of
 from gnsq_like.spark.pipeline.owners import Owner
 from gnsq_like.spark.pipeline.transform import BODY
 from gnsq_like.spark.pipeline.writing import KEPT_TYPES
@@ -82,13 +82,23 @@ class TableWriter:
 
 
 def table_of(pipeline: Pipeline) -> CommittedTable | None:
-    """The pipeline's table; None for one of plain Parquet files. Raises InvalidOption."""
-    if pipeline.format == "parquet":
-        return None
-    home = pipeline.location if "://" in pipeline.location else f"file://{pipeline.location}"
-    return open_table(
-        pipeline.format, pipeline.place("data"), title=pipeline.title, home=home, options=pipeline.format_options
-    )
+    """The pipeline's table, which need not exist; None for one of plain Parquet files.
+
+    :raises InvalidOption: a package is missing, or an option is wrong
+    """
+    try:
+        if pipeline.format == "delta":
+            from gnsq_like.spark.tables.delta import DeltaLakeTable
+
+            return DeltaLakeTable(pipeline.place("data"), pipeline.format_options)
+        if pipeline.format == "iceberg":
+            from gnsq_like.spark.tables.iceberg import IcebergTable
+
+            return IcebergTable(pipeline.place("data"), url_of(pipeline.location), pipeline.format_options)
+    except ModuleNotFoundError as exc:
+        reason = f"{exc.name} is not installed; the format needs it: install the extra [{pipeline.format}]"
+        raise InvalidOption("format", pipeline.format, reason) from exc
+    return None
 
 
 def check_table(pipeline: Pipeline, body: DataType) -> None:
@@ -128,28 +138,3 @@ def check_format(pipeline: Pipeline) -> None:
             raise InvalidOption(
                 "format", pipeline.format, f"{directory} holds a table of the format {kind}: give data another place"
             )
-
-
-def open_table(kind: str, url: str, *, title: str, home: str, options: dict[str, str] | None = None) -> CommittedTable:
-    """The table of a format at a place, which need not exist.
-
-    :param kind: "delta" or "iceberg"
-    :param title: the table's name in a catalog, unless the options give one
-    :param home: the URL of the directory where a catalog may be made
-    :param options: for delta the options of the object store, for iceberg the catalog's, both by their libraries' names
-    :raises InvalidOption: a package is missing, or an option
-    """
-    try:
-        if kind == "delta":
-            from gnsq_like.spark.tables.delta import DeltaLakeTable
-
-            return DeltaLakeTable(url, options or {})
-        from gnsq_like.spark.tables.iceberg import open_iceberg
-
-        return open_iceberg(url, title=title, home=home, options=options or {})
-    except ModuleNotFoundError as exc:
-        raise InvalidOption(
-            "format",
-            kind,
-            f"{exc.name} is not installed; the format needs it: install the extra [{kind}]",
-        ) from exc

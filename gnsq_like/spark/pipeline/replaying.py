@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from gnsq_like.errors import InvalidOption, NSQError
 from gnsq_like.spark import register
 from gnsq_like.spark.format_options import ddl_of, parse_options
-from gnsq_like.spark.pipeline.config import Pipeline, options_of
+from gnsq_like.spark.pipeline.config import Pipeline
 from gnsq_like.spark.pipeline.faults import PipelineFailed, sentence
 from gnsq_like.spark.pipeline.maintenance import hours_of
 from gnsq_like.spark.pipeline.reachable import check_sink
@@ -117,7 +117,7 @@ def _into_table(pipeline: Pipeline, into: str, rejected: bool) -> Pipeline:
         "metrics": f"{place}-metrics",
         "stop_above": 1.0 if rejected else pipeline.stop_above,
         # In a catalog, too, it is another table.
-        "table": options_of(pipeline.table, pipeline.format, pipeline.title, place.rpartition("/")[2]),
+        "table": pipeline.table_named(place.rpartition("/")[2]),
     }
     found = replace(pipeline, **beside, topics=topics, archive="", dead_letters={}, name=pipeline.title)
     taken = [pipeline, *map(pipeline.for_topic, pipeline.topics)]

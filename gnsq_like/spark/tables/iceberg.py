@@ -67,48 +67,34 @@ def conflicts() -> tuple[type[Exception], ...]:
     return (*conflicts, OperationalError)
 
 
-def open_iceberg(url: str, *, title: str, home: str, options: Mapping[str, str]) -> IcebergTable:
-    """The table of a catalog: the one of the options, or else SQLite's file ``catalog.db`` in ``home``.
-
-    :raises InvalidOption: there is no catalog
-    """
-    if urlsplit(url).scheme == "file" and re.search("[#?%]", url + home):
-        raise InvalidOption("format", "iceberg", f"its place cannot have the characters # ? % in its name: {url}")
-    given = dict(options)
-    identifier = given.pop(IDENTIFIER, "") or f"nsq.{re.sub('[^0-9A-Za-z_]+', '_', title)}"
-    if not re.fullmatch(r"[^.]+(\.[^.]+)+", identifier):
-        raise InvalidOption(
-            f"table.options.{IDENTIFIER}", identifier, "it must be a namespace and a name, such as nsq.clicks"
-        )
-    file = None
-    if not {"uri", "type", "py-catalog-impl"} & given.keys():
-        if urlsplit(home).scheme != "file":
-            raise InvalidOption(
-                "table.options.uri", None, "it must be given: the catalog, such as https://host/catalog"
-            )
-        file = Path(home.removeprefix("file://"), "catalog.db")
-        given |= {"type": "sql", "uri": f"sqlite:///{file}?timeout=60"}
-    return IcebergTable(url, identifier, given.pop(CATALOG, "nsq"), given, file)
-
-
 class IcebergTable:
     """An Iceberg table.
 
     :param url: the directory of its data and its metadata
-    :param identifier: its name in the catalog
-    :param catalog_name: the catalog's name
-    :param properties: the catalog's
-    :param file: the catalog's file, if that is made when the table is
+    :param home: the URL of the directory for SQLite's file ``catalog.db``, if the options name no catalog
+    :param options: its name in the catalog, the catalog's name, and the catalog's own options
+    :raises InvalidOption: from the constructor, if there is no catalog
     """
 
-    def __init__(
-        self, url: str, identifier: str, catalog_name: str, properties: Mapping[str, str], file: Path | None = None
-    ) -> None:
+    def __init__(self, url: str, home: str, options: Mapping[str, str]) -> None:
+        if urlsplit(url).scheme == "file" and re.search("[#?%]", url + home):
+            raise InvalidOption("format", "iceberg", f"its place cannot have the characters # ? % in its name: {url}")
         self.url = url
-        self.identifier = identifier
-        self._catalog_name = catalog_name
-        self._properties = dict(properties)
-        self._file = file
+        self._properties = dict(options)
+        self.identifier = self._properties.pop(IDENTIFIER)
+        if not re.fullmatch(r"[^.]+(\.[^.]+)+", self.identifier):
+            raise InvalidOption(
+                f"table.options.{IDENTIFIER}", self.identifier, "it must be a namespace and a name, such as nsq.clicks"
+            )
+        self._catalog_name = self._properties.pop(CATALOG, "nsq")
+        #: The catalog's file, if that is made when the table is.
+        self._file: Path | None = None
+        if not {"uri", "type", "py-catalog-impl"} & self._properties.keys():
+            if urlsplit(home).scheme != "file":
+                reason = "it must be given: the catalog, such as https://host/catalog"
+                raise InvalidOption("table.options.uri", None, reason)
+            self._file = Path(home.removeprefix("file://"), "catalog.db")
+            self._properties |= {"type": "sql", "uri": f"sqlite:///{self._file}?timeout=60"}
         self._catalog: Catalog | None = None
         #: The columns that the table is known to have.
         self._prepared: StructType | None = None
