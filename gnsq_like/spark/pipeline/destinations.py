@@ -16,7 +16,7 @@ from gnsq_like.spark.pipeline.owners import Owner
 from gnsq_like.spark.pipeline.transform import BODY
 from gnsq_like.spark.pipeline.writing import KEPT_TYPES
 from gnsq_like.spark.tables import data_file
-from gnsq_like.spark.tables.columns import added_in_map, check_kept, keep, refuse_change
+from gnsq_like.spark.tables.columns import added_in_map, change, keep, kept
 from gnsq_like.spark.tables.committed_table import CommittedTable
 from gnsq_like.spark.tables.data_file import DataFile
 
@@ -45,8 +45,6 @@ class TableWriter:
         if self._is_checked:
             return
         check_table(self._pipeline, self._body)
-        if self._table is None:
-            check_kept(self._place, self._body, self._pipeline.schema)
         if self._owner is not None:
             self._owner.check(self._place, exists=self._exists())
         self._is_checked = True
@@ -104,27 +102,23 @@ def table_of(pipeline: Pipeline) -> CommittedTable | None:
 def check_table(pipeline: Pipeline, body: DataType) -> None:
     """Raise InvalidOption if the table has another format, or readers could not read it with bodies of this type.
 
-    For a table of plain Parquet files, ``columns.check_kept`` does the second.
-
     :raises TableError: it cannot be read
     """
     check_format(pipeline)
-    table = table_of(pipeline)
+    place, table = pipeline.place("data"), table_of(pipeline)
     columns = table.columns() if table is not None else None
-    if columns is None:
+    if columns is not None and BODY not in columns.names:
+        raise InvalidOption("data", place, "the table there was not made by a pipeline")
+    old = kept(place) if table is None else columns[BODY].dataType if columns is not None else None
+    if old is None:
         return
-    if BODY not in columns.names:
-        raise InvalidOption("data", pipeline.place("data"), "the table there was not made by a pipeline")
-    old, new = columns[BODY].dataType, body
-    refuse_change(old, new, pipeline.place("data"), pipeline.schema, widens=pipeline.format == "iceberg")
-    added = added_in_map(old, new) if pipeline.format == "delta" else None
-    if added is not None:
-        raise InvalidOption(
-            "parse.schema",
-            pipeline.schema,
-            f"a field is added to the values of the MAP {added.removesuffix('{}')}, and readers by deltalake could not "
-            f"read the table's older rows then. Add the field elsewhere, or begin a new table: give data another place",
-        )
+    problem, remedy = change(old, body, widens=pipeline.format == "iceberg"), "Correct the schema"
+    if problem is None and pipeline.format == "delta" and (added := added_in_map(old, body)) is not None:
+        # Readers by deltalake.
+        problem, remedy = f"a field is added to the values of the MAP {added.removesuffix('{}')}", "Add it elsewhere"
+    if problem is not None:
+        reason = f"{problem}, and readers of {place} could not read its older rows beside the new ones. {remedy}"
+        raise InvalidOption("parse.schema", pipeline.schema, f"{reason}, or begin a new table: give data another place")
 
 
 def check_format(pipeline: Pipeline) -> None:

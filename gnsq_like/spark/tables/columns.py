@@ -32,7 +32,6 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from gnsq_like.errors import InvalidOption
 from gnsq_like.spark.tables.data_file import list_names, read_text, write_text
 
 _Kind = TypeVar("_Kind", bound=DataType)
@@ -104,35 +103,9 @@ _DIRECTORY = "_schema"
 BODY = "body"
 
 
-def check_kept(table: str, body: DataType, ddl: str) -> None:
-    """Raise InvalidOption if readers could not read the table once it is written with bodies of this type.
-
-    :param ddl: the schema as it is in the configuration
-    """
-    old = _kept(table)
-    if old is None:
-        return
-    refuse_change(old, body, table, ddl)
-
-
-def refuse_change(old: DataType, new: DataType, table: str, ddl: str, *, widens: bool = False) -> None:
-    """Raise InvalidOption if readers could not read bodies of the new type beside those of the old one.
-
-    :param widens: whether the table's format has types that become wider
-    """
-    found = change(old, new, widens=widens)
-    if found is not None:
-        raise InvalidOption(
-            "parse.schema",
-            ddl,
-            f"{found}, and readers of {table} could not read its older rows beside the new ones. Correct the schema, "
-            f"or begin a new table: give data another place",
-        )
-
-
 def keep(table: str, body: DataType) -> None:
     """Keep the schema with the table, unless it is the last one there."""
-    if _kept(table) == body:
+    if kept(table) == body:
         return
     number = max(_numbers(table), default=0) + 1
     content = StructType([StructField(BODY, body)]).jsonValue()
@@ -180,7 +153,7 @@ def _numbers(table: str) -> list[int]:
     return sorted(int(name.removesuffix(".json")) for name in names if name.removesuffix(".json").isdecimal())
 
 
-def _kept(table: str) -> DataType | None:
+def kept(table: str) -> DataType | None:
     """The type of bodies in the last schema that is kept; None if there is none."""
     for number in reversed(_numbers(table)):
         try:

@@ -28,11 +28,11 @@ from gnsq_like.errors import InvalidOption
 from gnsq_like.options import ConnectionOptions
 from gnsq_like.spark.pipeline import Pipeline, PipelineFailed, Snapshot, run_pipeline
 from gnsq_like.spark.pipeline.batches import BatchWriter
+from gnsq_like.spark.pipeline.destinations import check_table
 from gnsq_like.spark.pipeline.faults import NotBegun
 from gnsq_like.spark.pipeline.metrics import MinuteMetrics
 from gnsq_like.spark.pipeline.owners import claimed
 from gnsq_like.spark.pipeline.selecting import plan_for
-from gnsq_like.spark.tables.columns import check_kept
 from tests.support.daemons import Kind, Running, running_nsqd, wait_for
 from tests.support.patient import NsqdHTTPClient
 from tests.support.pipeline_tables import read_metrics
@@ -289,13 +289,13 @@ def test_a_type_that_readers_could_not_read_beside_the_old_one_is_refused(
         with pytest.raises(InvalidOption, match=said):
             run_pipeline(pipeline_for(nsqd, tmp_path, "evolved", schema=ddl), spark=spark, available_now=True)
     more = "price DECIMAL(5, 2), n INT, at TIMESTAMP"
-    check_kept(pipeline.place("data"), struct_type(more), more)
+    check_table(pipeline, struct_type(more))
     for number in (1, 2):
         writer_of(pipeline, more, [])(batch_of(spark, [body]), number)
     assert {path.name for path in (table / "_schema").glob("*.json")} == {"000001.json", "000002.json"}
     (table / "_schema" / "000003.json").write_text('{"format": 1, "sch')  # of a process that was killed
     with pytest.raises(InvalidOption, match="field price is missing"):
-        check_kept(pipeline.place("data"), struct_type(pipeline.schema), pipeline.schema)
+        check_table(pipeline, struct_type(pipeline.schema))
     rows = spark.read.option("mergeSchema", "true").parquet(pipeline.place("data")).collect()
     assert [row.body.price for row in sorted(rows, key=lambda row: row.batch)] == [None, *[Decimal("1.50")] * 2]
     # Times are those of Parquet, in UTC.
