@@ -397,7 +397,8 @@ def test_http_is_not_subject_to_auth(running: Running, auth: AuthServer) -> None
 
 def test_a_client_is_not_cut_off_for_the_time_the_auth_server_takes(kind: Kind, auth: AuthServer) -> None:
     auth.answering.clear()
-    with running_nsqd(kind, auth_http_addresses=[auth.address]) as nsqd, Client(nsqd.tcp_address) as client:
+    patient = {"auth_http_addresses": [auth.address], "http_client_request_timeout": 60.0}
+    with running_nsqd(kind, **patient) as nsqd, Client(nsqd.tcp_address) as client:
         client.identify(heartbeat_interval=1000)  # cut off after two of them without a command
         client.send(b"AUTH\n", sized(b"a"))
         assert [client.frame(heartbeats=True)[1] for _ in range(3)] == [b"_heartbeat_"] * 3
