@@ -400,13 +400,15 @@ class Places(Generic[K]):
         wanting = [line for line, goal in goals.items() if goal > line.share]
         wanting.sort(key=attrgetter("share", *RANK))
         room = self.most - sum([line.cost for line in charged])
+        lacks = False  # whether one that has waited for longer has no place: then what is coming brings none back
         for line in wanting if room >= 0 >= excess else ():
             free = max(line.share, line.in_time + line.coming)  # a share up to this costs nothing
             share = min(goals[line], free + room)
-            if share > line.share:
+            if share > line.share and not (lacks and not line.share):
                 room -= max(0, share - free)
                 line.grant(share, now)
                 self._note(out, line, now)
+            lacks = lacks or not line.share
         self.lacking = self.lacking or any(line.share < goals[line] for line in wanting)
         if self.limit is not None:
             self._within_tokens(self.limit, out, now)

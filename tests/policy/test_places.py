@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnsq_like.policy.backoff import Mode
+from gnsq_like.policy.charge import SETTLE
 from gnsq_like.policy.level import Burst, Level
 from gnsq_like.policy.line import Line
 from gnsq_like.policy.places import Places, Settings, level
@@ -251,6 +252,22 @@ def test_a_test_of_backoff_moves_to_the_longest_waiting_when_it_brings_nothing()
     assert places.plan(places.plan_at, modes) == [(0, 0)]
     assert places.plan(places.plan_at, modes) == [(1, 1)]
     assert [line.share for line in lines] == [0, 1, 0]
+
+
+def test_a_place_that_was_just_taken_goes_to_who_waits_longest_and_not_back():
+    places = places_of(3)
+    taken, waiting, lowered = [Line(key, Level(), now) for key, now in ((1, 0.0), (2, 0.0), (3, 0.0))]
+    for line, share in ((taken, 1), (lowered, 2)):
+        places.opened(line)
+        line.grant(share, 1.0)
+        line.sent(share, 1.0, SETTLE)
+    places.opened(waiting)
+    for line, share in ((taken, 0), (lowered, 1)):
+        line.grant(share, 2.0)
+        line.sent(share, 2.0, SETTLE)
+    assert [line.cost for line in (taken, waiting, lowered)] == [1, 0, 2]
+    assert places.plan(2.0, {}) == [], "no place is free"
+    assert places.plan(2.0 + SETTLE, {}) == [(2, 1), (1, 1)]
 
 
 def test_nothing_is_raised_while_more_is_in_flight_than_there_are_places():

@@ -310,7 +310,10 @@ def test_deferred_messages_come_as_soon_as_nsqd_looks_for_them(cluster: Cluster)
 
 #: Those of the quick profile have few connections, and so take few seconds.
 #: ``GNSQ_LIKE_HYPOTHESIS=thorough python -m pytest tests/simulation/test_places.py -k random`` runs the thousand.
-SCENES = {"quick": range(8, 14), "full": range(100)}.get(PROFILE, range(1000))
+#: In 567, the place of one silent connection went back to itself again and again, and others never had a turn.
+SCENES = {"quick": [*range(8, 14), 567], "full": [*range(100), 567]}.get(PROFILE, range(1000))
+#: Where so many more messages wait than there are places, they are no sparse ones that wait for half a second.
+BACKLOG = 50
 
 
 @pytest.mark.parametrize("seed", SCENES)
@@ -367,7 +370,7 @@ def test_random_scenes(cluster: Cluster, seed: int) -> None:
     assert not stuck()
     assert scene.most_running <= places
     looks_fit = connections * 6 * latency < places  # the time that looks at silent connections take
-    if seconds >= 0.02 and looks_fit and any(nsqd.waiting > places for nsqd in scene.nsqds):
+    if seconds >= 0.02 and looks_fit and any(nsqd.waiting > places + BACKLOG for nsqd in scene.nsqds):
         # With turns of 5 ms and handlers of 20 ms a single nsqd uses 0.57 of each place, also without adaptive_rdy.
         best = seconds / (seconds + 2 * latency + 3 * turn)
         least = (0.4 if seed % 2 else 0.7) * best * places * (0.85 if connections > 1 else 1)
