@@ -71,7 +71,7 @@ TOGETHER = 0.05
 #: Seconds until a connection is looked at again whose input was not read: the hub reads it in its next turn.
 READ_SOON = 0.001
 #: Seconds between two plans for each connection, at least ten times as long as it takes: a plan looks at all of them.
-APART = 0.00004
+APART = 0.000025
 
 
 @dataclass(frozen=True, slots=True)
