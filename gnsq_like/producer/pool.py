@@ -416,7 +416,8 @@ class PublishBatch(Publish):
         """The MPUB of all members that are not done; empty if there are none."""
         for member in self.members:
             if member.is_abandoned:
-                member.settle(self.doubt or NotSent("its caller is gone"))
+                member.doubt = member.doubt or self.doubt
+                member.leave_out()
         members = self.members = [member for member in self.members if not member.done]
         if not members:
             self.forget()
@@ -516,7 +517,7 @@ class Batching:
         """Send a member by itself: no other publish joined it, or nsqd has refused its batch."""
         member.carrier = None
         if member.is_abandoned:
-            member.settle(NotSent("its caller is gone"))
+            member.leave_out()
         else:  # one that is done is not written
             self._pool.submit(member, time.monotonic())
 

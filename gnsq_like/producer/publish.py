@@ -339,8 +339,12 @@ class Publish(PendingReply):
 
     def _given_up(self) -> None:
         if not self.is_sent:
-            self.settle(self.doubt or NotSent("its caller is gone"))
+            self.leave_out()
         self.owner.changed()
+
+    def leave_out(self) -> None:
+        """It is not sent, or not again, because its caller is gone: count that. Never switches."""
+        self.settle(self.doubt or NotSent("its caller is gone"))
 
     @property
     def is_sent(self) -> bool:
@@ -393,7 +397,7 @@ class Copy(Publish):
         publish = self.group.publish
         command = b"" if publish.done and publish.error is not None else self.group.encode()
         if not command:
-            self.settle(NotSent("its caller is gone"))
+            self.leave_out()
         return b"" if self.done else command
 
     def settle(self, error: Exception | None = None) -> None:

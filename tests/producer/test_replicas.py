@@ -188,7 +188,7 @@ def test_a_deadline_while_one_answer_is_missing():
 
 @simulated(nsqds=2)
 def test_what_a_killed_caller_published_is_counted_though_no_copy_was_sent(cluster: Cluster) -> None:
-    """Its copies wait in full sockets, and are left out when there are new ones."""
+    """Its copies wait in full sockets, and are left out when there are new ones. All sleeps are in virtual time."""
     producer = cluster.producer(replicas=2, timeout=60, max_pending_bytes=10_000_000)
     producer.publish("t", b"connects")
     for nsqd in cluster.nsqds:
