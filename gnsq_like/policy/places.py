@@ -280,7 +280,8 @@ class Places(Generic[K]):
             for line in self.lines:
                 line.allowed = min(line.allowed, line.rdy)
         self._places = places
-        return self._grant(charged, self._goals(allowed, places, tests, now) if places > 0 else {}, now)
+        goals = self._goals(allowed, places, tests, now) if places > 0 else {}
+        return self._grant(charged, goals, now)
 
     def _settle(self, line: Line[K], now: float) -> None:
         if not self._is_written(line.key):  # the socket is full: the time begins when it has left

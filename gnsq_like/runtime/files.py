@@ -132,7 +132,7 @@ def remove_file(path: str | os.PathLike[str], *, directory: int | None = None) -
 
 def sync_directory(path: str | os.PathLike[str], *, directory: int | None = None) -> None:
     """Wait until the names in a directory are on disk; an empty path is the one that relative paths begin in."""
-    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    descriptor = os.open(path or ".", _DIRECTORY, dir_fd=directory)
     try:
         with naming(path):
             os.fsync(descriptor)
